@@ -1,0 +1,2 @@
+//! The command `cuf`.
+fn main() {}

@@ -1,0 +1,9 @@
+//! Await bytes moving between a file and GPU or host memory in tokio.
+
+pub mod config;
+mod error;
+mod receipt;
+
+pub use config::{CacheMode, CompatMode, Config, IoEngine};
+pub use error::{Error, ErrorKind, Operation, Result, VendorCode};
+pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
