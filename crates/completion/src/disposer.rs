@@ -79,19 +79,21 @@ impl<D: Domain> Core<D> {
 
     /// First the loss, then the end of the write: a barrier that the end opens must see the loss.
     fn close_account(self: &Arc<Self>, operation: &Arc<Operation<D>>) {
-        let (doubt, opened) = {
+        let (ledger, doubt, opened) = {
             let mut state = operation.lock();
             let ticket = state.write_ticket.take();
             let loss = state.loss();
             let Role::Write(ledger, _) = &state.role else {
                 return;
             };
+            let ledger = Arc::clone(ledger);
             let loss = loss.filter(|_| D::Policy::records_orphans());
             let doubt = loss.and_then(|(loss, offset)| ledger.record(loss, offset));
-            (doubt, ticket.map(|ticket| ledger.finish(ticket)))
+            let opened = ticket.map(|ticket| ledger.finish(ticket));
+            (ledger, doubt, opened)
         };
         if let Some(doubt) = doubt {
-            self.environment().lost_write(doubt);
+            self.environment().lost_write(ledger.name(), doubt);
         }
         self.open_barriers(opened.unwrap_or_default());
     }

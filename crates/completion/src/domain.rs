@@ -45,8 +45,9 @@ pub trait Environment<D: Domain>: Send + Sync + 'static {
     /// Something waits in the disposer: see [`Core::dispose`](crate::Core::dispose).
     fn disposal_waits(&self);
 
-    /// An orphaned write was lost and its file is gone: nobody else will report it (I8).
-    fn lost_write(&self, doubt: Doubt<D::Fault>);
+    /// An orphaned write was lost and its file, of that name, is gone: nobody else will report it
+    /// (I8).
+    fn lost_write(&self, file: &str, doubt: Doubt<D::Fault>);
 
     /// The last admitted operation has settled after admission was closed.
     fn drained(&self);

@@ -1,6 +1,7 @@
 //! Outcomes of writes that nobody awaited, kept for their file's next sync, close or commit (I8).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::sync::{Mutex, lock};
 
@@ -29,6 +30,7 @@ pub struct Doubt<F> {
 /// One file's ledger: which writes are outstanding, and what became of the orphaned ones.
 #[derive(Debug)]
 pub struct Ledger<F> {
+    name: Arc<str>,
     inner: Mutex<Inner<F>>,
 }
 
@@ -43,17 +45,12 @@ struct Inner<F> {
     file_gone: bool,
 }
 
-impl<F: Clone> Default for Ledger<F> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<F: Clone> Ledger<F> {
-    /// A ledger with nothing in it.
+    /// A ledger with nothing in it, for the file of that name.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(name: Arc<str>) -> Self {
         Self {
+            name,
             inner: Mutex::new(Inner {
                 next_ticket: 0,
                 outstanding: BTreeSet::new(),
@@ -63,6 +60,12 @@ impl<F: Clone> Ledger<F> {
                 file_gone: false,
             }),
         }
+    }
+
+    /// The file's name, for reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What is in doubt. Sticky: once a write was lost, every later call says so. The loss counts
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_first_loss_is_sticky_and_the_lowest_offset_is_kept() {
-        let ledger = Ledger::new();
+        let ledger = Ledger::new("file".into());
         assert_eq!(ledger.record(Loss::Failed("EIO"), 8192), None);
         assert_eq!(ledger.record(Loss::Failed("ENOSPC"), 4096), None);
         let doubt = Doubt {
@@ -172,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_barrier_opens_with_the_last_write_before_it_and_ignores_later_ones() {
-        let ledger = Ledger::<()>::new();
+        let ledger = Ledger::<()>::new("file".into());
         let (first, second) = (ledger.begin(), ledger.begin());
         assert!(ledger.wait(7));
         let later = ledger.begin();
@@ -184,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_unread_loss_is_given_out_when_the_file_goes_and_a_read_one_is_not() {
-        let unread = Ledger::new();
+        let unread = Ledger::new("file".into());
         assert_eq!(unread.record(Loss::<()>::Torn, 0), None);
         assert!(unread.abandon().is_some());
         assert!(
@@ -192,7 +195,7 @@ mod tests {
             "nobody else will report it"
         );
 
-        let read = Ledger::new();
+        let read = Ledger::new("file".into());
         assert_eq!(read.record(Loss::<()>::Torn, 0), None);
         assert!(read.doubt().is_some());
         assert_eq!(read.abandon(), None);
