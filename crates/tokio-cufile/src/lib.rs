@@ -2,6 +2,10 @@
 
 pub mod config;
 mod error;
+#[allow(dead_code, reason = "called once the engine is wired to it")]
+mod os;
+#[allow(dead_code, reason = "called once the engine is wired to it")]
+mod plan;
 mod receipt;
 
 pub use config::{CacheMode, CompatMode, Config, IoEngine};
