@@ -2,7 +2,11 @@
 
 pub mod config;
 mod error;
-#[allow(dead_code, reason = "called once the engine is wired to it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "called once the engine is wired to it"
+)]
 mod os;
 #[allow(dead_code, reason = "called once the engine is wired to it")]
 mod plan;
