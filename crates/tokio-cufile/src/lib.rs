@@ -4,6 +4,7 @@ pub mod config;
 mod error;
 #[allow(
     dead_code,
+    unused_imports,
     reason = "the engine that uses it is wired up in the next step"
 )]
 mod memory;
