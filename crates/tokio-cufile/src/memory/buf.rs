@@ -93,8 +93,7 @@ unsafe impl sealed::Memory for Vec<u8> {
     fn prepare(&mut self, _engine: EngineId) -> Result<MemoryRange> {
         let len = self.len();
         let ptr = NonNull::new(self.as_mut_ptr()).expect("the pointer of a Vec is never null");
-        // SAFETY: the Vec's block holds at least `len` bytes.
-        Ok(unsafe { MemoryRange::new(ptr, len) })
+        Ok(MemoryRange::new(ptr, len))
     }
 }
 
@@ -106,8 +105,7 @@ impl IoBufMut for Vec<u8> {}
 unsafe impl sealed::Memory for &'static [u8] {
     fn prepare(&mut self, _engine: EngineId) -> Result<MemoryRange> {
         let ptr = NonNull::from(*self).cast();
-        // SAFETY: pointer and length are those of one slice.
-        Ok(unsafe { MemoryRange::new(ptr, self.len()) })
+        Ok(MemoryRange::new(ptr, self.len()))
     }
 }
 

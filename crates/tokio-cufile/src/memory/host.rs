@@ -79,7 +79,7 @@ impl HostBuffer {
     pub fn as_slice(&self) -> Result<&[u8]> {
         self.shared.all_home()?;
         let range = self.shared.mapping.range();
-        // SAFETY: the mapping is initialised, `range` long, and lives as long as self. No part is
+        // SAFETY: the mapping's range is initialised and lives as long as self. No part is
         // out, and lending one takes `&mut self`, so that nobody writes while the slice lives.
         Ok(unsafe { slice::from_raw_parts(range.as_ptr(), range.len()) })
     }
@@ -326,7 +326,8 @@ impl Shared {
     fn all_home(&self) -> Result<()> {
         // Taking the lock after the last part's drop released it also makes that part's bytes
         // visible here.
-        match self.lock().parts.len() {
+        let out = self.lock().parts.len();
+        match out {
             0 => Ok(()),
             1 => Err(buffer_error(ErrorKind::Busy, "a part is out".to_owned())),
             out => Err(buffer_error(

@@ -70,12 +70,20 @@ fn kind<T: fmt::Debug>(result: Result<T>) -> ErrorKind {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has no madvise")]
 fn a_new_buffer_is_zeroed_and_writable() {
     let mut buffer = buffer(10_000);
     assert_eq!(buffer.as_slice().unwrap(), vec![0; 10_000]);
     buffer.as_mut_slice().unwrap()[9_999] = 1;
     buffer.prefault().unwrap();
     assert_eq!(buffer.as_slice().unwrap()[9_999], 1);
+}
+
+#[test]
+fn buffers_and_parts_move_between_threads_and_into_operations() {
+    fn movable<T: Send + Sync + 'static>() {}
+    movable::<HostBuffer>();
+    movable::<HostPart>();
 }
 
 #[test]
@@ -127,6 +135,7 @@ fn an_empty_part_lends_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has no madvise")]
 fn the_buffer_is_closed_while_a_part_is_out() {
     let mut buffer = buffer(100);
     let part = buffer.part(0..1).unwrap();
@@ -161,6 +170,7 @@ fn parts_are_written_independently_from_several_threads() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has no madvise")]
 fn a_part_outlives_its_buffer() {
     let mut buffer = buffer(3 << 20);
     buffer.as_mut_slice().unwrap()[2 << 20] = 9;

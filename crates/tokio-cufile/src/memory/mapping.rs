@@ -81,16 +81,14 @@ impl Mapping {
             return Err(Error::new(ErrorKind::InvalidInput, reason));
         }
         if len == 0 {
-            // SAFETY: a range of length 0 may have any pointer.
-            let range = unsafe { MemoryRange::new(NonNull::dangling(), 0) };
+            let range = MemoryRange::new(NonNull::dangling(), 0);
             return Ok(Self {
                 range,
                 _region: None,
             });
         }
         let region = Region::map(len, purpose).map_err(|errno| map_error(len, errno))?;
-        // SAFETY: the region holds at least `len` bytes of one mapping and lives as long as self.
-        let range = unsafe { MemoryRange::new(region.start.cast(), len) };
+        let range = MemoryRange::new(region.start.cast(), len);
         let mapping = Self {
             range,
             _region: Some(region),
@@ -102,7 +100,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// All its bytes.
+    /// All its bytes: one allocation, initialised and writable, while the mapping lives.
     pub(super) fn range(&self) -> MemoryRange {
         self.range
     }

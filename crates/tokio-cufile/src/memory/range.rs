@@ -38,13 +38,8 @@ unsafe impl Send for MemoryRange {}
 unsafe impl Sync for MemoryRange {}
 
 impl MemoryRange {
-    /// `len` bytes from `ptr`.
-    ///
-    /// # Safety
-    ///
-    /// The bytes lie within one allocation that `ptr` may reach, so that adding any offset up to
-    /// `len` stays inside it. For `len` 0 any pointer will do.
-    pub(crate) const unsafe fn new(ptr: NonNull<u8>, len: usize) -> Self {
+    /// `len` bytes from `ptr`. Promises nothing about them: that is for whoever touches them.
+    pub(crate) const fn new(ptr: NonNull<u8>, len: usize) -> Self {
         Self { ptr, len }
     }
 
@@ -74,9 +69,8 @@ impl MemoryRange {
         if end > self.len {
             return None;
         }
-        // SAFETY: offset <= self.len, and by `new` every offset up to self.len stays inside the
-        // allocation (for an empty range the offset is 0).
-        let ptr = unsafe { self.ptr.add(offset) };
+        // Wrapping, so that a range may be divided even when its owner is gone already.
+        let ptr = NonNull::new(self.as_ptr().wrapping_add(offset))?;
         Some(Self { ptr, len })
     }
 
@@ -88,9 +82,10 @@ impl MemoryRange {
     ///
     /// # Safety
     ///
-    /// The owners of both ranges live; the bytes of `to` may be written; the ranges do not overlap;
-    /// and until the call returns nobody else (no thread, no device) writes this range or touches
-    /// the copied part of `to`.
+    /// Each range lies in one allocation, whose owner lives; the bytes of this range are
+    /// initialised, those of `to` may be written; the ranges do not overlap; and until
+    /// the call returns nobody else (no thread, no device) writes this range or touches the
+    /// copied part of `to`.
     pub(crate) unsafe fn copy_to(self, to: Self) {
         assert!(
             self.len <= to.len,
@@ -107,8 +102,8 @@ impl MemoryRange {
     ///
     /// # Safety
     ///
-    /// The owner of the bytes lives, they may be written, and until the call returns nobody else
-    /// (no thread, no device) touches them.
+    /// The range lies in one allocation, whose owner lives; its bytes may be written;
+    /// and until the call returns nobody else (no thread, no device) touches them.
     pub(crate) unsafe fn zero(self) {
         // SAFETY: the caller vouches for life and exclusiveness; the range holds self.len bytes.
         unsafe { ptr::write_bytes(self.as_ptr(), 0, self.len) }
@@ -122,8 +117,7 @@ mod tests {
     fn range_of(bytes: &mut [u8]) -> MemoryRange {
         let len = bytes.len();
         let ptr = NonNull::new(bytes.as_mut_ptr()).expect("a slice is never at null");
-        // SAFETY: pointer and length are those of one slice.
-        unsafe { MemoryRange::new(ptr, len) }
+        MemoryRange::new(ptr, len)
     }
 
     #[test]

@@ -153,8 +153,7 @@ mod tests {
     fn bytes(slot: MemoryRange) -> Vec<u8> {
         let mut copy = vec![0xff; slot.len()];
         let to = std::ptr::NonNull::new(copy.as_mut_ptr()).expect("not null");
-        // SAFETY: pointer and length are those of the Vec.
-        let to = unsafe { MemoryRange::new(to, slot.len()) };
+        let to = MemoryRange::new(to, slot.len());
         // SAFETY: the arena lives, nothing is in flight, the Vec is apart from it.
         unsafe { slot.copy_to(to) };
         copy
@@ -163,8 +162,7 @@ mod tests {
     fn write(slot: MemoryRange, byte: u8) {
         let mut content = vec![byte; slot.len()];
         let from = std::ptr::NonNull::new(content.as_mut_ptr()).expect("not null");
-        // SAFETY: pointer and length are those of the Vec.
-        let from = unsafe { MemoryRange::new(from, slot.len()) };
+        let from = MemoryRange::new(from, slot.len());
         // SAFETY: the arena lives, nothing is in flight, the Vec is apart from it.
         unsafe { from.copy_to(slot) };
     }
