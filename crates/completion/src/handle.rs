@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::core::Core;
 use crate::domain::Domain;
-use crate::operation::{Operation, Phase, Settlement, Spec, StopReason};
+use crate::operation::{Operation, Payload, Phase, Settlement, Spec, StopReason};
 
 /// Owns the right to an operation's outcome.
 ///
@@ -79,12 +79,28 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
             bytes: settlement.bytes,
             parts: settlement.parts,
             report: settlement.report,
-            payload: settlement.payload.map(|payload| {
-                *payload
-                    .downcast::<T>()
-                    .expect("`new` boxed a T, and nobody else boxes payloads")
-            }),
+            payload: settlement.payload.map(Self::unbox),
         })
+    }
+
+    /// Takes the payload of an operation that was never submitted.
+    pub fn take_back(&mut self) -> Option<T> {
+        let payload = {
+            let mut state = self.operation.lock();
+            if state.phase != Phase::Reserved {
+                return None;
+            }
+            state.phase = Phase::Consumed;
+            state.payload.take()
+        };
+        self.done = true;
+        payload.map(Self::unbox)
+    }
+
+    fn unbox(payload: Payload) -> T {
+        *payload
+            .downcast::<T>()
+            .expect("`new` boxed a T, and nobody else boxes payloads")
     }
 
     /// What can cancel the operation from elsewhere.

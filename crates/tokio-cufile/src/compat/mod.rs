@@ -1,0 +1,8 @@
+//! The compat backend: bytes through the kernel's file interface, around the page cache where the
+//! file allows.
+
+mod pool;
+mod transfer;
+
+pub(crate) use pool::{Job, Pool};
+pub(crate) use transfer::TransferPart;

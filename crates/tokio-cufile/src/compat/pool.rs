@@ -1,0 +1,134 @@
+//! The `pread`/`pwrite` pool: one thread for each part that may be in flight.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use completion::{IssuedPart, PartOutcome};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use crate::engine::{Model, PartReport, Task};
+use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::memory::{MemoryRange, SlotArena};
+use crate::stats::Counters;
+
+/// What goes to a worker.
+pub(crate) enum Job {
+    Part(IssuedPart<Model>),
+    Stop,
+}
+
+/// The way to the workers.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    jobs: Sender<Job>,
+    threads: usize,
+}
+
+impl Pool {
+    /// Starts `threads` workers.
+    ///
+    /// # Errors
+    ///
+    /// When the system grants no further thread; those already started end.
+    pub(crate) fn start(
+        threads: usize,
+        slots: &Arc<SlotArena>,
+        counters: &Arc<Counters>,
+    ) -> Result<Self> {
+        // Every part in flight has a permit and there is a thread for each permit, so the channel
+        // holds what is on its way to an idle thread, and one stop for each.
+        let (jobs, inbox) = bounded(2 * threads);
+        let pool = Self { jobs, threads };
+        for index in 0..threads {
+            let worker = Worker {
+                inbox: inbox.clone(),
+                slots: Arc::clone(slots),
+                counters: Arc::clone(counters),
+            };
+            let spawned = thread::Builder::new()
+                .name(format!("cufile-io-{index}"))
+                .spawn(move || worker.run());
+            if let Err(error) = spawned {
+                pool.stop();
+                let reason = format!("worker {index} of {threads}: {error}");
+                return Err(Error::new(ErrorKind::OutOfMemory, reason)
+                    .with_operation(Operation::Build)
+                    .with_source(error));
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Hands a part to an idle worker. Never blocks.
+    pub(crate) fn submit(&self, part: IssuedPart<Model>) {
+        match self.jobs.try_send(Job::Part(part)) {
+            Ok(()) => {}
+            // Dropping the part hands it back to the scheduler, and its operation stops.
+            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
+                debug_assert!(false, "more parts in flight than permits");
+                drop(job);
+            }
+        }
+    }
+
+    /// Lets every worker end after what it is doing.
+    pub(crate) fn stop(&self) {
+        for _ in 0..self.threads {
+            if self.jobs.try_send(Job::Stop).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+struct Worker {
+    inbox: Receiver<Job>,
+    slots: Arc<SlotArena>,
+    counters: Arc<Counters>,
+}
+
+impl Worker {
+    fn run(&self) {
+        while let Ok(Job::Part(part)) = self.inbox.recv() {
+            self.execute(part);
+        }
+    }
+
+    fn execute(&self, part: IssuedPart<Model>) {
+        let Some((ticket, task)) = part.start() else {
+            return;
+        };
+        let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
+        let next = || ticket.advance();
+        let outcome = catch_unwind(AssertUnwindSafe(|| perform(&task, slot, next)));
+        // A panic is a bug of ours, and nobody knows what it left in flight: the ticket is
+        // dropped unfinished, which quarantines the operation.
+        let Ok(outcome) = outcome else {
+            tracing::error!("a worker panicked; its operation is quarantined");
+            return;
+        };
+        self.counters.add(&outcome.report);
+        // Before the operation settles, so that no file is closed on a worker.
+        drop(task);
+        ticket.finish(outcome);
+    }
+}
+
+fn perform(
+    task: &Task,
+    slot: Option<MemoryRange>,
+    next: impl Fn() -> completion::Next,
+) -> PartOutcome<Model> {
+    match task {
+        Task::Transfer(part) => part.perform(slot, next),
+        Task::Call(call) => {
+            let start = Instant::now();
+            let fault = call.run().err();
+            let mut report = PartReport::started_at(start);
+            report.io_time = start.elapsed();
+            PartOutcome { bytes: 0, fault, report }
+        }
+    }
+}

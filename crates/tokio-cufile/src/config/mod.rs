@@ -1,0 +1,173 @@
+//! Settings as values, with KvikIO's names where KvikIO has one.
+
+mod env;
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Which backend serves a file.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CompatMode {
+    /// cuFile where it is available and the better path, else compat.
+    #[default]
+    Auto,
+    /// Compat only.
+    On,
+    /// cuFile only; every reason that prevents it is an error at open.
+    Off,
+}
+
+/// Which engine the compat backend runs on.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IoEngine {
+    /// The best available.
+    #[default]
+    Auto,
+    /// io_uring.
+    Uring,
+    /// The `preadv`/`pwritev` thread pool.
+    Pool,
+}
+
+/// Whether bytes go around the page cache.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheMode {
+    /// Around it where the file allows, through it otherwise.
+    #[default]
+    Auto,
+    /// Around it; opening a file that does not allow that is an error.
+    Direct,
+    /// Through it.
+    Cached,
+}
+
+/// How urgent an operation is. All share one budget.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// Before everything else, and with an eighth of the permits reserved for it: it waits for
+    /// other urgent operations only. For what a person or a request waits for.
+    Urgent,
+    /// The default.
+    #[default]
+    Normal,
+    /// After everything else, but never starved. For checkpoints and prefetching.
+    Bulk,
+}
+
+impl From<Priority> for completion::Class {
+    fn from(priority: Priority) -> Self {
+        match priority {
+            Priority::Urgent => Self::Urgent,
+            Priority::Normal => Self::Normal,
+            Priority::Bulk => Self::Bulk,
+        }
+    }
+}
+
+/// The settings of one engine.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Which backend serves a file. Default: [`CompatMode::Auto`].
+    pub compat_mode: CompatMode,
+    /// Which engine the compat backend runs on. Default: [`IoEngine::Auto`].
+    pub io: IoEngine,
+    /// Whether bytes go around the page cache. Default: [`CacheMode::Auto`].
+    pub cache: CacheMode,
+    /// Bytes in one part of a split operation. Default: 4 MiB, below which a copy to a GPU slows.
+    pub task_size: usize,
+    /// Threads of the pool, and parts in flight at once. Default: 8.
+    pub num_threads: usize,
+    /// Bytes in one staging slot. Default: 4 MiB, one part.
+    pub bounce_buffer_size: usize,
+    /// Bytes of all parts in flight, staging slots included. Default: 64 MiB.
+    pub budget: usize,
+    /// Operations that may wait at once; one more fails with `QueueFull`. Default: 1,048,576.
+    pub queued_operations_max: usize,
+    /// How long nothing may be heard of an issued part, after a deadline, a cancel or a shutdown,
+    /// before its memory is quarantined. Default: 30 s.
+    pub quiet_limit: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            compat_mode: CompatMode::default(),
+            io: IoEngine::default(),
+            cache: CacheMode::default(),
+            task_size: 4 << 20,
+            num_threads: 8,
+            bounce_buffer_size: 4 << 20,
+            budget: 64 << 20,
+            queued_operations_max: 1 << 20,
+            quiet_limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Slots and parts hold whole pages of this size.
+const PAGE_SIZE: usize = 4096;
+
+/// A thread is a few tens of kilobytes; more of them than this help no disk.
+const NUM_THREADS_MAX: usize = 1024;
+
+impl Config {
+    /// Whether the settings go together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let sizes =
+            [("task_size", self.task_size), ("bounce_buffer_size", self.bounce_buffer_size)];
+        for (name, bytes) in sizes {
+            if bytes == 0 || !bytes.is_multiple_of(PAGE_SIZE) {
+                return invalid(format!("{name} is {bytes}: it must be a multiple of {PAGE_SIZE}"));
+            }
+            if bytes > self.budget {
+                return invalid(format!("{name} is {bytes}, above the budget of {}", self.budget));
+            }
+        }
+        if !(1..=NUM_THREADS_MAX).contains(&self.num_threads) {
+            let threads = self.num_threads;
+            return invalid(format!("num_threads is {threads}: it must be 1 to {NUM_THREADS_MAX}"));
+        }
+        if self.queued_operations_max == 0 {
+            return invalid("queued_operations_max is 0: nothing would be admitted".to_owned());
+        }
+        if self.quiet_limit.is_zero() {
+            return invalid("quiet_limit is 0: every cancel would leak its memory".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn invalid<T>(reason: String) -> Result<T> {
+    Err(Error::new(ErrorKind::InvalidInput, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_are_named() {
+        let cases: [(&str, fn(&mut Config)); 7] = [
+            ("task_size", |config| config.task_size = 0),
+            ("task_size", |config| config.task_size = 4097),
+            ("bounce_buffer_size", |config| config.bounce_buffer_size = 1 << 30),
+            ("num_threads", |config| config.num_threads = 0),
+            ("num_threads", |config| config.num_threads = 1 << 20),
+            ("queued_operations_max", |config| config.queued_operations_max = 0),
+            ("quiet_limit", |config| config.quiet_limit = Duration::ZERO),
+        ];
+        for (name, change) in cases {
+            let mut config = Config::default();
+            change(&mut config);
+            let error = config.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.reason().starts_with(name), "{error}");
+        }
+    }
+}

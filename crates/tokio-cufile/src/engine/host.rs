@@ -1,0 +1,70 @@
+//! What the completion model asks of this engine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use completion::{Doubt, Environment, IssuedPart, Tick};
+
+use super::clock::Clock;
+use super::model::Model;
+use super::threads::Bells;
+use crate::compat::Pool;
+use crate::error::Error;
+use crate::file::lost_write;
+
+/// Lost writes kept for `shutdown`; more are counted and logged.
+const LOST_WRITES_MAX: usize = 1024;
+
+/// Orphaned writes that were lost and that no call on their file has reported.
+#[derive(Debug, Default)]
+pub(crate) struct LostWrites {
+    errors: Mutex<Vec<Error>>,
+}
+
+impl LostWrites {
+    pub(crate) fn report(&self, error: Error) {
+        tracing::error!(%error, "an orphaned write was lost");
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() < LOST_WRITES_MAX {
+            errors.push(error);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Error> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) pool: Pool,
+    pub(super) clock: Clock,
+    pub(super) bells: Arc<Bells>,
+    pub(super) lost_writes: Arc<LostWrites>,
+}
+
+impl Environment<Model> for Host {
+    fn submit(&self, part: IssuedPart<Model>) {
+        self.pool.submit(part);
+    }
+
+    fn now(&self) -> Tick {
+        self.clock.now()
+    }
+
+    fn set_alarm(&self, _at: Tick) {
+        self.bells.alarm.ring();
+    }
+
+    fn disposal_waits(&self) {
+        self.bells.disposal.ring();
+    }
+
+    fn lost_write(&self, file: &str, doubt: Doubt<Error>) {
+        self.lost_writes.report(lost_write(file, &doubt));
+    }
+
+    fn drained(&self) {
+        self.pool.stop();
+        self.bells.ring_all();
+    }
+}

@@ -1,0 +1,129 @@
+//! The engine: settings, threads, permits, and an orderly end.
+
+mod builder;
+mod clock;
+mod host;
+mod model;
+mod shutdown;
+mod threads;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use completion::Tick;
+use tokio::sync::watch;
+
+pub use self::builder::EngineBuilder;
+pub(crate) use self::host::LostWrites;
+pub(crate) use self::model::{Call, Core, Model, PartReport, Task};
+pub use self::shutdown::ShutdownReport;
+
+use self::clock::Clock;
+use self::threads::Bells;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::EngineId;
+use crate::stats::{Counters, Stats};
+
+/// Moves bytes between files and memory for any number of tasks.
+///
+/// One engine serves a whole process: it owns the worker threads, the staging slots and the one
+/// budget that all operations share. Clones are handles to the same engine.
+///
+/// An engine needs no runtime. Its futures can be awaited on any, with or without tokio's time and
+/// I/O drivers.
+///
+/// # Ending
+///
+/// [`shutdown`](Self::shutdown) ends it in order and reports. Without it, the engine ends when the
+/// last handle, file and future are gone: what is in flight then is finished in the background,
+/// and its memory is released afterwards. Neither blocks the thread that drops.
+///
+/// # After `fork`
+///
+/// An engine belongs to the process that built it. In a child every call gives
+/// [`Forked`](ErrorKind::Forked), and whatever of it the child drops is leaked.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+/// What every handle, file and future of an engine holds.
+pub(crate) struct Shared {
+    pub(crate) id: EngineId,
+    pub(crate) config: Config,
+    pub(crate) core: Arc<Core>,
+    pub(crate) lost_writes: Arc<LostWrites>,
+    clock: Clock,
+    bells: Arc<Bells>,
+    counters: Arc<Counters>,
+    ended: watch::Receiver<bool>,
+    process: u32,
+}
+
+impl Shared {
+    /// A deadline on the engine's clock.
+    pub(crate) fn tick(&self, at: Instant) -> Tick {
+        self.clock.tick(at)
+    }
+
+    /// Whether this process is a child of the one that built the engine. Its threads are not
+    /// here, and its locks may be held for ever.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() {
+            let reason = "the engine belongs to the process that built it";
+            return Err(Error::new(ErrorKind::Forked, reason));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The last handle is gone, and so is every future: what is live is detached and ends by
+        // itself. In a forked child the lock might never come free.
+        if !self.is_forked() {
+            self.core.close_admission();
+        }
+    }
+}
+
+impl Engine {
+    /// Settings to build an engine from.
+    #[must_use]
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::new(Config::default())
+    }
+
+    /// Settings from the environment: see [`Config::from_env`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, naming the variable whose value cannot be understood.
+    pub fn from_env() -> Result<EngineBuilder> {
+        Config::from_env().map(EngineBuilder::new)
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// What the engine has done and what it holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.stats(&self.shared.core.census())
+    }
+}

@@ -1,0 +1,128 @@
+//! The engine's own threads: one for time, one for disposal. Neither belongs to any runtime.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use completion::Tick;
+use tokio::sync::watch;
+
+use super::clock::Clock;
+use super::model::Core;
+use crate::error::{Error, ErrorKind, Operation, Result};
+
+/// Wakes one of the threads. A ring is never lost: it stays until the thread looks.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    ringing: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        *self.lock() = true;
+        self.ringing.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until rung, or until `timeout` has passed.
+    fn wait(&self, timeout: Option<Duration>) {
+        let mut rung = self.lock();
+        while !*rung {
+            rung = match timeout {
+                None => self.ringing.wait(rung).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    let waited = self.ringing.wait_timeout(rung, timeout);
+                    let (rung, result) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if result.timed_out() {
+                        return;
+                    }
+                    rung
+                }
+            };
+        }
+        *rung = false;
+    }
+}
+
+/// What the threads and those who call them share.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    pub(crate) alarm: Bell,
+    pub(crate) disposal: Bell,
+    stop_asked: Mutex<bool>,
+}
+
+impl Bells {
+    /// Has the alarm thread stop every live operation: with a million queued that takes longer
+    /// than a poll may.
+    pub(crate) fn ask_stop(&self) {
+        *self.stop_asked.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.alarm.ring();
+    }
+
+    pub(crate) fn ring_all(&self) {
+        self.alarm.ring();
+        self.disposal.ring();
+    }
+
+    fn take_stop(&self) -> bool {
+        std::mem::take(&mut *self.stop_asked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Starts both threads. They end when the core is finished; `ended` then says so.
+pub(super) fn start(
+    core: &Arc<Core>,
+    bells: &Arc<Bells>,
+    clock: Clock,
+    ended: watch::Sender<bool>,
+) -> Result<()> {
+    let (on_alarm, on_disposal) = (Arc::clone(core), Arc::clone(core));
+    let (alarm_bells, disposal_bells) = (Arc::clone(bells), Arc::clone(bells));
+    spawn("cufile-alarm", move || run_alarm(&on_alarm, &alarm_bells, clock))?;
+    let disposer =
+        spawn("cufile-disposer", move || run_disposer(&on_disposal, &disposal_bells, &ended));
+    if disposer.is_err() {
+        core.close_admission();
+    }
+    disposer
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map(drop).map_err(|error| {
+        Error::new(ErrorKind::OutOfMemory, format!("thread {name}: {error}"))
+            .with_operation(Operation::Build)
+            .with_source(error)
+    })
+}
+
+fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
+    while !core.is_finished() {
+        if bells.take_stop() {
+            core.stop_all();
+        }
+        let next = core.fire();
+        let timeout = next.map(|Tick(at)| {
+            let Tick(now) = clock.now();
+            Duration::from_nanos(at.saturating_sub(now))
+        });
+        bells.alarm.wait(timeout);
+    }
+}
+
+fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>) {
+    while !core.is_finished() {
+        bells.disposal.wait(None);
+        let disposed = core.dispose();
+        if disposed.panics > 0 {
+            tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
+        }
+    }
+    bells.alarm.ring();
+    ended.send_replace(true);
+}

@@ -1,0 +1,86 @@
+//! Engine-wide counters.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::PartReport;
+use crate::receipt::{DataPath, PathBytes};
+
+/// What an engine has done since it was built, and what it holds now.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes moved, by the path they took, dropped and failed operations included.
+    pub paths: PathBytes,
+    /// System calls that were repeated.
+    pub retries: u64,
+    /// Operations submitted and not settled.
+    pub operations_live: usize,
+    /// Of these, operations that wait for permits.
+    pub operations_queued: usize,
+    /// Operations whose memory was leaked, because it could not be proved that the hardware was
+    /// done with it.
+    pub operations_quarantined: u64,
+    /// Bytes in flight, against [`Config::budget`](crate::Config::budget).
+    pub bytes: Permits,
+    /// Parts in flight, against [`Config::num_threads`](crate::Config::num_threads).
+    pub parts: Permits,
+    /// Staging slots.
+    pub slots: Permits,
+}
+
+/// How one bounded resource is spread. The four parts add up to the capacity, always.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permits {
+    /// All there is.
+    pub capacity: u64,
+    /// To be granted.
+    pub free: u64,
+    /// Granted, and in the kernel's hands or on the way there.
+    pub in_flight: u64,
+    /// Lost for good, with quarantined memory.
+    pub quarantined: u64,
+}
+
+impl From<completion::Account> for Permits {
+    fn from(account: completion::Account) -> Self {
+        Self {
+            capacity: account.capacity,
+            free: account.free,
+            in_flight: account.reserved + account.issued,
+            quarantined: account.quarantined,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    paths: [AtomicU64; DataPath::ALL.len()],
+    retries: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(&self, report: &PartReport) {
+        for (path, bytes) in report.paths.iter() {
+            self.paths[path as usize].fetch_add(bytes, Ordering::Relaxed);
+        }
+        self.retries.fetch_add(report.retries, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self, census: &completion::Census) -> Stats {
+        let mut paths = PathBytes::default();
+        for path in DataPath::ALL {
+            paths.add(path, self.paths[path as usize].load(Ordering::Relaxed));
+        }
+        Stats {
+            paths,
+            retries: self.retries.load(Ordering::Relaxed),
+            operations_live: census.live,
+            operations_queued: census.queued,
+            operations_quarantined: census.quarantined_operations,
+            bytes: census.bytes.into(),
+            parts: census.parts.into(),
+            slots: census.slots.into(),
+        }
+    }
+}
