@@ -1,24 +1,17 @@
-//! Exhaustive models of several operations between two threads, with loom.
+//! Exhaustive models of several operations, or of three threads, with loom.
 //!
-//! Bound: every interleaving with at most 2 preemptions, of 2 threads. `LOOM_MAX_PREEMPTIONS=N`
-//! sets another bound. How to run them: see `loom_operation.rs`.
+//! Bound: none for 2 threads; at most 3 preemptions for 3 threads. `LOOM_MAX_PREEMPTIONS=N` sets
+//! another bound for all. How to run them: see `loom_operation.rs`.
 
 #![cfg(completion_loom)]
 
 mod support;
 
 use loom::thread;
+use support::explore::{explore, explore_with};
 use support::wakers::{block_on, wait};
 use support::{Job, Want, World, ledger, limits};
 use tokio_cufile_completion::{Ending, Limits, Rejection, StopReason, WhenQuiet};
-
-const PREEMPTIONS: usize = 2;
-
-fn explore(model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
-    builder.check(model);
-}
 
 fn world() -> World<WhenQuiet> {
     World::new(Limits {
@@ -57,7 +50,7 @@ fn a_finish_against_a_submit_grants_the_slot_once() {
 fn a_submit_against_shutdown_is_refused_or_withdrawn() {
     explore(|| {
         let world = world();
-        let mut job = world.prepare(Want::read(&[8]));
+        let job = world.prepare(Want::read(&[8]));
         let user = {
             let world = world.clone();
             thread::spawn(move || {
@@ -147,5 +140,74 @@ fn a_sync_after_the_drop_of_a_write_that_is_settling_sees_the_loss() {
         drop(sync);
         world.dispose();
         world.assert_all_free(0);
+    });
+}
+
+const PREEMPTIONS_OF_THREE: Option<usize> = Some(3);
+
+/// I3, I5, I13: two parts finish on two threads while a third polls.
+#[test]
+fn two_parts_that_finish_at_once_settle_their_operation_once() {
+    explore_with(PREEMPTIONS_OF_THREE, || {
+        let world = World::<WhenQuiet>::new(limits());
+        let mut job = world.submit(Want::read(&[8, 8]));
+        let parts = world.start_all().into_iter();
+        let backends: Vec<_> = parts
+            .map(|part| thread::spawn(move || part.finish()))
+            .collect();
+        assert_eq!(wait_for(&mut job), Ending::Done);
+        for backend in backends {
+            backend.join().expect("a backend");
+        }
+        job.memory.assert_released();
+        world.assert_all_free(0);
+    });
+}
+
+/// I5, I11, I24: a part is started, its operation cancelled and its future dropped, all at once.
+#[test]
+fn start_cancel_and_drop_at_once_end_the_operation_once() {
+    explore_with(PREEMPTIONS_OF_THREE, || {
+        let world = world();
+        let mut job = world.submit(Want::read(&[8]));
+        let part = world.take_part().expect("granted");
+        let canceller = job.handle().canceller();
+        let backend = thread::spawn(move || {
+            if let Some((ticket, task)) = part.start() {
+                support::hardware::Started::new(ticket, task).finish();
+            }
+        });
+        let other = thread::spawn(move || canceller.cancel());
+        job.drop_future();
+        world.dispose();
+        backend.join().expect("the backend");
+        other.join().expect("the canceller");
+        world.dispose();
+        job.memory.assert_released();
+        world.assert_all_free(0);
+    });
+}
+
+/// I9, I10: a part finishes and another is lost while a third is submitted.
+#[test]
+fn a_finish_a_loss_and_a_submit_at_once_conserve_the_permits() {
+    explore_with(PREEMPTIONS_OF_THREE, || {
+        let world = World::<WhenQuiet>::new(Limits {
+            parts: 2,
+            ..limits()
+        });
+        let mut sound = world.submit(Want::read(&[8]));
+        let mut lost = world.submit(Want::read(&[8]));
+        let (finishes, loses) = (world.start(), world.start());
+        let first = thread::spawn(move || finishes.finish());
+        let second = thread::spawn(move || drop(loses));
+        let mut third = world.submit(Want::read(&[8]));
+        first.join().expect("the first backend");
+        second.join().expect("the second backend");
+        world.run();
+        assert_eq!(sound.outcome().ending, Ending::Done);
+        assert_eq!(lost.outcome().ending, Ending::Quarantined);
+        assert_eq!(third.outcome().ending, Ending::Done);
+        world.assert_all_free(1);
     });
 }

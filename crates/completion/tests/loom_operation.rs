@@ -1,8 +1,8 @@
 //! Exhaustive models of one operation between two threads, with loom.
 //!
-//! Bound: every interleaving with at most 3 preemptions, of 2 threads. `LOOM_MAX_PREEMPTIONS=N`
-//! sets another bound. Every lock is a point of choice; so are the accesses to the memory that is
-//! watched. Run in the release profile:
+//! Bound: none; every interleaving of 2 threads. (`LOOM_MAX_PREEMPTIONS=N` sets one.) Every lock is
+//! a point of choice, and so is every access to the memory that is watched. Run in the release
+//! profile:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg completion_loom" cargo test --release -p tokio-cufile-completion --test 'loom_*'
@@ -16,23 +16,11 @@
 mod support;
 
 use loom::thread;
+use support::explore::{assert_caught, explore};
 use support::policies::{FreeOnCancel, FreeOnDeadline, FreeOnDrop, WakeBeforePublish};
 use support::wakers::wait;
 use support::{Job, Want, World, limits};
 use tokio_cufile_completion::{Ending, Limits, ReleasePolicy, StopReason, WhenQuiet};
-
-const PREEMPTIONS: usize = 3;
-
-fn explore(model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
-    builder.check(model);
-}
-
-fn assert_caught(model: impl Fn() + Send + Sync + 'static) {
-    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(model)));
-    assert!(explored.is_err(), "the broken engine passed");
-}
 
 fn world<P: ReleasePolicy>() -> World<P> {
     World::new(Limits {

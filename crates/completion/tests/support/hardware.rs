@@ -100,6 +100,11 @@ impl Touch {
     pub(crate) fn hit(&self) {
         self.memory.assert_held();
     }
+
+    /// Notes what was moved, for a part that ends by name.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.memory.0.moved.fetch_add(bytes, Ordering::SeqCst);
+    }
 }
 
 /// A part that hardware works on.
