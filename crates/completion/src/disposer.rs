@@ -40,6 +40,13 @@ impl<D: Domain> DisposalList<D> {
     }
 }
 
+impl<D: Domain> Drop for DisposalList<D> {
+    /// One by one: the list is as long as it is, and must not be as deep.
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
 /// What one round of disposal did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disposal {

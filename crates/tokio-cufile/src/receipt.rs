@@ -159,7 +159,7 @@ impl FromStr for PathClass {
 }
 
 /// Bytes counted by the path they took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathBytes([u64; DataPath::ALL.len()]);
 
 impl PathBytes {
@@ -191,6 +191,14 @@ impl PathBytes {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
+    }
+}
+
+impl fmt::Debug for PathBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(path, bytes)| (path.name(), bytes)))
+            .finish()
     }
 }
 

@@ -4,5 +4,5 @@
 mod pool;
 mod transfer;
 
-pub(crate) use pool::{Job, Pool};
+pub(crate) use pool::Pool;
 pub(crate) use transfer::TransferPart;

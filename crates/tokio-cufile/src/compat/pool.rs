@@ -14,7 +14,7 @@ use crate::memory::{MemoryRange, SlotArena};
 use crate::stats::Counters;
 
 /// What goes to a worker.
-pub(crate) enum Job {
+enum Job {
     Part(IssuedPart<Model>),
     Stop,
 }
@@ -128,7 +128,11 @@ fn perform(
             let fault = call.run().err();
             let mut report = PartReport::started_at(start);
             report.io_time = start.elapsed();
-            PartOutcome { bytes: 0, fault, report }
+            PartOutcome {
+                bytes: 0,
+                fault,
+                report,
+            }
         }
     }
 }

@@ -56,7 +56,11 @@ impl TransferPart {
         let (bytes, fault) = match self.lane {
             Lane::Buffered => self.buffered(&mut report, self.buffered_path()),
             Lane::DirectInPlace => self.direct_in_place(&mut report),
-            Lane::DirectViaSlot { io_offset, io_len, skip } => match slot {
+            Lane::DirectViaSlot {
+                io_offset,
+                io_len,
+                skip,
+            } => match slot {
                 Some(slot) if self.kind == Kind::Read => {
                     self.read_via_slot(slot, (io_offset, io_len, skip), &mut report, next)
                 }
@@ -65,7 +69,11 @@ impl TransferPart {
             },
         };
         let fault = fault.map(|error| self.describe(error, bytes));
-        PartOutcome { bytes: bytes as u64, fault, report }
+        PartOutcome {
+            bytes: bytes as u64,
+            fault,
+            report,
+        }
     }
 
     const fn operation(&self) -> Operation {
@@ -86,7 +94,11 @@ impl TransferPart {
 
     /// Through the page cache because the file is read so, or because this is an unaligned edge.
     fn buffered_path(&self) -> DataPath {
-        if self.file.route.cached { DataPath::PoolCached } else { DataPath::Buffered }
+        if self.file.route.cached {
+            DataPath::PoolCached
+        } else {
+            DataPath::Buffered
+        }
     }
 
     fn buffered(&self, report: &mut PartReport, path: DataPath) -> (usize, Option<Error>) {
@@ -121,7 +133,9 @@ impl TransferPart {
         report: &mut PartReport,
         next: impl Fn() -> Next,
     ) -> (usize, Option<Error>) {
-        let window = usize::try_from(io_len).ok().and_then(|len| slot.sub(0, len));
+        let window = usize::try_from(io_len)
+            .ok()
+            .and_then(|len| slot.sub(0, len));
         let window = window.expect("the planner keeps a part's window inside one slot");
         let (read, halt) = self.direct(window, io_offset, report);
         if halt == Some(Halt::Errno(Errno::INVAL)) && read == 0 {
@@ -132,7 +146,9 @@ impl TransferPart {
         // Nobody waits for the bytes any more: leave their memory alone (I17).
         if next() == Next::Proceed && done > 0 {
             let start = Instant::now();
-            let from = slot.sub(skip, done).expect("read - skip bytes lie in the slot");
+            let from = slot
+                .sub(skip, done)
+                .expect("read - skip bytes lie in the slot");
             // SAFETY: the operation's payload owns the destination, and the part has the slot
             // alone until it is finished; both are quiet, for the read has returned; `done` is at
             // most the length of the destination.
@@ -177,7 +193,11 @@ impl TransferPart {
         let Some(fd) = self.file.handle.direct_fd() else {
             return (0, Some(Halt::Errno(Errno::INVAL)));
         };
-        let alignment = self.file.route.direct.map_or(4096, |direct| direct.offset.max(direct.memory));
+        let alignment = self
+            .file
+            .route
+            .direct
+            .map_or(4096, |direct| direct.offset.max(direct.memory));
         let start = Instant::now();
         let run = Run {
             fd,
@@ -206,7 +226,6 @@ impl TransferPart {
         report.note("an aligned direct request was refused with EINVAL; repeated buffered".into());
         self.buffered(report, DataPath::Buffered)
     }
-
 }
 
 /// Why a run stopped early.
@@ -221,9 +240,7 @@ impl From<Halt> for Error {
     fn from(halt: Halt) -> Self {
         match halt {
             Halt::Errno(errno) => Self::from_errno(errno),
-            Halt::NoProgress => {
-                Self::new(ErrorKind::WriteZero, "the file system accepted no byte")
-            }
+            Halt::NoProgress => Self::new(ErrorKind::WriteZero, "the file system accepted no byte"),
         }
     }
 }
@@ -231,7 +248,7 @@ impl From<Halt> for Error {
 impl Run<'_> {
     /// Goes on until the memory is full, the file ends or an error says why not. Gives the bytes
     /// done, without a gap from the start.
-    fn to_end(mut self) -> (usize, Option<Halt>) {
+    fn to_end(self) -> (usize, Option<Halt>) {
         let mut done = 0;
         let mut idle = 0;
         while done < self.memory.len() {

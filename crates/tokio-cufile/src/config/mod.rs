@@ -119,19 +119,28 @@ const NUM_THREADS_MAX: usize = 1024;
 impl Config {
     /// Whether the settings go together.
     pub(crate) fn check(&self) -> Result<()> {
-        let sizes =
-            [("task_size", self.task_size), ("bounce_buffer_size", self.bounce_buffer_size)];
+        let sizes = [
+            ("task_size", self.task_size),
+            ("bounce_buffer_size", self.bounce_buffer_size),
+        ];
         for (name, bytes) in sizes {
             if bytes == 0 || !bytes.is_multiple_of(PAGE_SIZE) {
-                return invalid(format!("{name} is {bytes}: it must be a multiple of {PAGE_SIZE}"));
+                return invalid(format!(
+                    "{name} is {bytes}: it must be a multiple of {PAGE_SIZE}"
+                ));
             }
             if bytes > self.budget {
-                return invalid(format!("{name} is {bytes}, above the budget of {}", self.budget));
+                return invalid(format!(
+                    "{name} is {bytes}, above the budget of {}",
+                    self.budget
+                ));
             }
         }
         if !(1..=NUM_THREADS_MAX).contains(&self.num_threads) {
             let threads = self.num_threads;
-            return invalid(format!("num_threads is {threads}: it must be 1 to {NUM_THREADS_MAX}"));
+            return invalid(format!(
+                "num_threads is {threads}: it must be 1 to {NUM_THREADS_MAX}"
+            ));
         }
         if self.queued_operations_max == 0 {
             return invalid("queued_operations_max is 0: nothing would be admitted".to_owned());
@@ -156,10 +165,14 @@ mod tests {
         let cases: [(&str, fn(&mut Config)); 7] = [
             ("task_size", |config| config.task_size = 0),
             ("task_size", |config| config.task_size = 4097),
-            ("bounce_buffer_size", |config| config.bounce_buffer_size = 1 << 30),
+            ("bounce_buffer_size", |config| {
+                config.bounce_buffer_size = 1 << 30
+            }),
             ("num_threads", |config| config.num_threads = 0),
             ("num_threads", |config| config.num_threads = 1 << 20),
-            ("queued_operations_max", |config| config.queued_operations_max = 0),
+            ("queued_operations_max", |config| {
+                config.queued_operations_max = 0
+            }),
             ("quiet_limit", |config| config.quiet_limit = Duration::ZERO),
         ];
         for (name, change) in cases {

@@ -111,11 +111,16 @@ impl EngineBuilder {
                 // Nobody waits any more: the engine ends here.
                 drop(answer.send(self.build_blocking()));
             };
-            let spawned = thread::Builder::new().name("cufile-build".to_owned()).spawn(build);
+            let spawned = thread::Builder::new()
+                .name("cufile-build".to_owned())
+                .spawn(build);
             spawned.map_err(|error| {
-                Error::new(ErrorKind::OutOfMemory, format!("thread cufile-build: {error}"))
-                    .with_operation(Operation::Build)
-                    .with_source(error)
+                Error::new(
+                    ErrorKind::OutOfMemory,
+                    format!("thread cufile-build: {error}"),
+                )
+                .with_operation(Operation::Build)
+                .with_source(error)
             })?;
             built.await.unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::Io, "the building thread panicked")
@@ -134,8 +139,11 @@ impl EngineBuilder {
         let config = self.config;
         let invalid = |error: Error| error.with_operation(Operation::Build);
         config.check().map_err(invalid)?;
-        let asked =
-            Asked { compat_mode: config.compat_mode, io: config.io, cache: config.cache };
+        let asked = Asked {
+            compat_mode: config.compat_mode,
+            io: config.io,
+            cache: config.cache,
+        };
         asked.check().map_err(|refusal| invalid(refusal.into()))?;
 
         let slot_count = slot_count(&config);
@@ -166,18 +174,29 @@ impl EngineBuilder {
             ended: has_ended,
             process: std::process::id(),
         };
-        Ok(Engine { shared: Arc::new(shared) })
+        Ok(Engine {
+            shared: Arc::new(shared),
+        })
     }
 }
 
 /// A slot for each thread, where the budget holds as many.
 fn slot_count(config: &Config) -> usize {
-    config.num_threads.min(config.budget / config.bounce_buffer_size).max(1)
+    config
+        .num_threads
+        .min(config.budget / config.bounce_buffer_size)
+        .max(1)
 }
 
 fn limits(config: &Config, slot_count: usize) -> Result<Limits> {
     let part_max = config.task_size.max(config.bounce_buffer_size);
-    let share = |all: usize| if all < 2 { 0 } else { (all / URGENT_SHARE).max(1) };
+    let share = |all: usize| {
+        if all < 2 {
+            0
+        } else {
+            (all / URGENT_SHARE).max(1)
+        }
+    };
     // Whatever is reserved, the largest part of another class must fit beside it.
     let bytes_reserve = (config.budget / URGENT_SHARE).min(config.budget - part_max);
     let count = |count: usize| {

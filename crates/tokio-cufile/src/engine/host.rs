@@ -30,7 +30,10 @@ impl LostWrites {
     }
 
     pub(crate) fn all(&self) -> Vec<Error> {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.errors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

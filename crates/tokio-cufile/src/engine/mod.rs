@@ -51,7 +51,9 @@ pub struct Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("config", &self.shared.config).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("config", &self.shared.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,6 +97,7 @@ impl Drop for Shared {
         // itself. In a forked child the lock might never come free.
         if !self.is_forked() {
             self.core.close_admission();
+            self.bells.close();
         }
     }
 }

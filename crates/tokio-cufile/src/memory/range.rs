@@ -97,17 +97,6 @@ impl MemoryRange {
         // at least self.len, the second by the assertion.
         unsafe { ptr::copy_nonoverlapping(self.as_ptr(), to.as_ptr(), self.len) }
     }
-
-    /// Sets every byte to 0.
-    ///
-    /// # Safety
-    ///
-    /// The range lies in one allocation, whose owner lives; its bytes may be written;
-    /// and until the call returns nobody else (no thread, no device) touches them.
-    pub(crate) unsafe fn zero(self) {
-        // SAFETY: the caller vouches for life and exclusiveness; the range holds self.len bytes.
-        unsafe { ptr::write_bytes(self.as_ptr(), 0, self.len) }
-    }
 }
 
 #[cfg(test)]

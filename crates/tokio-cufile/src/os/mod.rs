@@ -9,5 +9,5 @@ mod open;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use file::{FileHandle, FileIdentity};
+pub(crate) use file::FileHandle;
 pub(crate) use open::{OpenHow, path_of};

@@ -14,6 +14,10 @@
 //!
 //! Validation happens here, once. Below, a part that breaks a limit is a bug.
 
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "reads of many ranges at once call it")
+)]
 pub(crate) mod coalesce;
 pub(crate) mod route;
 #[cfg(test)]
