@@ -20,13 +20,17 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Adds up the closing lines of `cargo nextest run` or `cargo test`.
+    /// Reads the closing line of `cargo nextest run`, or adds up those of `cargo test`.
     pub(crate) fn of(output: &str) -> Self {
+        let summaries: Vec<Self> = output.lines().filter_map(counts_of_nextest).collect();
+        let counts = if summaries.is_empty() {
+            output.lines().filter_map(counts_of_libtest).collect()
+        } else {
+            summaries
+        };
         let mut tally = Self::default();
-        for line in output.lines() {
-            if let Some(counts) = counts_of_nextest(line).or_else(|| counts_of_libtest(line)) {
-                tally += counts;
-            }
+        for counts in counts {
+            tally += counts;
         }
         tally
     }
@@ -56,7 +60,7 @@ fn counts_of_nextest(line: &str) -> Option<Tally> {
 
 /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s`
 fn counts_of_libtest(line: &str) -> Option<Tally> {
-    let rest = line.trim_start().strip_prefix("test result: ")?;
+    let rest = line.strip_prefix("test result: ")?;
     let (_, counts) = rest.split_once(". ")?;
     let mut tally = Tally::default();
     for item in counts.split(';') {
@@ -115,6 +119,15 @@ mod tests {
             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.10s\n";
         assert_eq!(Tally::of(output), tally(4, 2, 1));
+    }
+
+    #[test]
+    fn what_nextest_shows_of_single_tests_is_not_counted_again() {
+        let output = "    test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; \
+                      0 filtered out; finished in 0.12s\n\
+                      test result: ok. 1 passed; 0 failed; 0 ignored\n\
+                      \x20    Summary [   0.127s] 1 test run: 1 passed, 0 skipped\n";
+        assert_eq!(Tally::of(output), tally(1, 0, 0));
     }
 
     #[test]
