@@ -1,1 +1,5 @@
-//! placeholder
+//! What the integration tests share.
+
+pub mod skip;
+
+pub use skip::need;

@@ -111,7 +111,7 @@ impl TransferPart {
             step: 1,
             retries: &mut report.retries,
         };
-        let (done, halt) = run.to_end();
+        let (done, halt) = run.complete();
         report.io_time += start.elapsed();
         report.moved(path, done);
         (done, halt.map(Error::from))
@@ -207,7 +207,7 @@ impl TransferPart {
             step: usize::try_from(alignment).unwrap_or(4096),
             retries: &mut report.retries,
         };
-        let result = run.to_end();
+        let result = run.complete();
         report.io_time += start.elapsed();
         result
     }
@@ -248,7 +248,7 @@ impl From<Halt> for Error {
 impl Run<'_> {
     /// Goes on until the memory is full, the file ends or an error says why not. Gives the bytes
     /// done, without a gap from the start.
-    fn to_end(self) -> (usize, Option<Halt>) {
+    fn complete(self) -> (usize, Option<Halt>) {
         let mut done = 0;
         let mut idle = 0;
         while done < self.memory.len() {

@@ -1,6 +1,5 @@
 //! From settings to a running engine.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -104,29 +103,27 @@ impl EngineBuilder {
     /// # Cancellation
     ///
     /// Dropped, the engine is built and ended in the background.
-    pub fn build(self) -> impl Future<Output = Result<Engine>> + Send + 'static {
-        async move {
-            let (answer, built) = oneshot::channel();
-            let build = move || {
-                // Nobody waits any more: the engine ends here.
-                drop(answer.send(self.build_blocking()));
-            };
-            let spawned = thread::Builder::new()
-                .name("cufile-build".to_owned())
-                .spawn(build);
-            spawned.map_err(|error| {
-                Error::new(
-                    ErrorKind::OutOfMemory,
-                    format!("thread cufile-build: {error}"),
-                )
-                .with_operation(Operation::Build)
-                .with_source(error)
-            })?;
-            built.await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Io, "the building thread panicked")
-                    .with_operation(Operation::Build))
-            })
-        }
+    pub async fn build(self) -> Result<Engine> {
+        let (answer, built) = oneshot::channel();
+        let build = move || {
+            // Nobody waits any more: the engine ends here.
+            drop(answer.send(self.build_blocking()));
+        };
+        let spawned = thread::Builder::new()
+            .name("cufile-build".to_owned())
+            .spawn(build);
+        spawned.map_err(|error| {
+            Error::new(
+                ErrorKind::OutOfMemory,
+                format!("thread cufile-build: {error}"),
+            )
+            .with_operation(Operation::Build)
+            .with_source(error)
+        })?;
+        built.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Io, "the building thread panicked")
+                .with_operation(Operation::Build))
+        })
     }
 
     /// Builds the engine on the calling thread: starts its threads and maps its slots.

@@ -104,7 +104,6 @@ impl Drop for Shared {
 
 impl Engine {
     /// Settings to build an engine from.
-    #[must_use]
     pub fn builder() -> EngineBuilder {
         EngineBuilder::new(Config::default())
     }

@@ -145,13 +145,4 @@ mod tests {
         // SAFETY: two distinct local arrays; the call panics before it writes.
         unsafe { source.copy_to(target) };
     }
-
-    #[test]
-    fn zero_clears_the_range_and_no_more() {
-        let mut bytes = *b"abcd";
-        let middle = range_of(&mut bytes).sub(1, 2).unwrap();
-        // SAFETY: a local array, no other thread.
-        unsafe { middle.zero() };
-        assert_eq!(&bytes, b"a\0\0d");
-    }
 }

@@ -68,25 +68,7 @@ fn total_size(count: usize, slot_size: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mapping::HUGE_PAGE_SIZE;
     use super::*;
-
-    fn bytes(slot: MemoryRange) -> Vec<u8> {
-        let mut copy = vec![0xff; slot.len()];
-        let to = std::ptr::NonNull::new(copy.as_mut_ptr()).expect("not null");
-        let to = MemoryRange::new(to, slot.len());
-        // SAFETY: the arena lives, nothing is in flight, the Vec is apart from it.
-        unsafe { slot.copy_to(to) };
-        copy
-    }
-
-    fn write(slot: MemoryRange, byte: u8) {
-        let mut content = vec![byte; slot.len()];
-        let from = std::ptr::NonNull::new(content.as_mut_ptr()).expect("not null");
-        let from = MemoryRange::new(from, slot.len());
-        // SAFETY: the arena lives, nothing is in flight, the Vec is apart from it.
-        unsafe { from.copy_to(slot) };
-    }
 
     #[test]
     fn slots_are_disjoint_aligned_and_fill_the_mapping() {

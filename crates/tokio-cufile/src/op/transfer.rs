@@ -47,7 +47,8 @@ pub struct OpError<B> {
     error: Error,
     buf: Option<B>,
     bytes_done: usize,
-    receipt: Option<Receipt>,
+    /// Boxed, to keep results small.
+    receipt: Option<Box<Receipt>>,
 }
 
 impl<B> OpError<B> {
@@ -66,8 +67,8 @@ impl<B> OpError<B> {
 
     /// What happened on the way; `None` when nothing was submitted.
     #[must_use]
-    pub const fn receipt(&self) -> Option<&Receipt> {
-        self.receipt.as_ref()
+    pub fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.as_deref()
     }
 
     /// The error and the buffer. The buffer is `None` exactly when the error is `Quarantined`.
@@ -329,7 +330,7 @@ impl<B: IoBuf> Transfer<B> {
                     error,
                     buf,
                     bytes_done: bytes,
-                    receipt: Some(receipt),
+                    receipt: Some(Box::new(receipt)),
                 })
             }
             (None, None) => unreachable!("only a quarantined operation keeps its payload"),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags};
 use tempfile::TempDir;
 
+use super::file::FileIdentity;
 use super::*;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::plan::Kind;
