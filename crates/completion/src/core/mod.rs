@@ -1,0 +1,371 @@
+//! Admission, grants, settlement: every transition of every operation, under one lock.
+//!
+//! Lock order: the engine's state, then one operation's, then one ledger's. The environment, wakers
+//! and payload drops run with none of them held: a transition collects them as [`Effects`].
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use self::inner::{Effects, Granted, Inner};
+use crate::budget::{Census, Limits};
+use crate::domain::{Domain, Environment, PartOutcome, Tick};
+use crate::operation::{Operation, Phase, Rejection, Spec, StopReason};
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::ticket::{IssuedPart, Next, PartKey};
+
+mod inner;
+mod settle;
+
+/// The completion model of one engine.
+pub struct Core<D: Domain> {
+    inner: Mutex<Inner<D>>,
+    environment: Box<dyn Environment<D>>,
+    limits: Limits,
+    operations: AtomicU64,
+}
+
+impl<D: Domain> fmt::Debug for Core<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What became of the operations that were live when admission closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Ended after their parts were quiet.
+    pub drained: u64,
+    /// Withdrawn before anything was issued.
+    pub withdrawn: u64,
+    /// Leaked, in this engine's whole life: quiet could not be proved.
+    pub quarantined: u64,
+}
+
+impl<D: Domain> Core<D> {
+    /// A model that hands parts to `environment`.
+    ///
+    /// # Panics
+    ///
+    /// When a reserve in `limits` leaves nothing to other classes.
+    #[must_use]
+    pub fn new(limits: Limits, environment: Box<dyn Environment<D>>) -> Arc<Self> {
+        let inner = Inner::new(&limits);
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            environment,
+            limits,
+            operations: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn environment(&self) -> &dyn Environment<D> {
+        &*self.environment
+    }
+
+    pub(crate) fn next_operation(&self) -> u64 {
+        self.operations.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<D>> {
+        lock(&self.inner)
+    }
+
+    pub(crate) fn next_disposal(&self) -> Option<Arc<Operation<D>>> {
+        self.lock().disposal.pop()
+    }
+
+    /// Every permit, slot and operation at this instant.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        let inner = self.lock();
+        Census {
+            bytes: inner.budget.bytes,
+            parts: inner.budget.parts,
+            slots: inner.budget.slots,
+            queued: inner.queued(),
+            live: inner.live,
+            stray_completions: inner.stray_completions,
+            quarantined_operations: inner.drained.quarantined,
+        }
+    }
+
+    fn apply(&self, effects: Effects<D>) {
+        if let Some(at) = effects.alarm {
+            self.environment.set_alarm(at);
+        }
+        for waker in effects.wakers {
+            // A waker is foreign code: its panic ends here (I14, I15).
+            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+        }
+        if let Some(operation) = effects.publish_late {
+            operation.lock().phase = Phase::Settled;
+        }
+        if effects.disposal {
+            self.environment.disposal_waits();
+        }
+        if effects.drained {
+            self.environment.drained();
+        }
+    }
+
+    // Admission.
+
+    pub(crate) fn submit(self: &Arc<Self>, operation: &Arc<Operation<D>>, spec: Spec<D>) {
+        let mut effects = Effects::new();
+        let deadline = spec.deadline;
+        let now = self.environment.now();
+        {
+            let mut inner = self.lock();
+            if deadline.is_some_and(|at| at <= now) {
+                operation.lock().stop.get_or_insert(StopReason::Deadline);
+            }
+            let refusal = if !inner.open {
+                Some(Rejection::ShuttingDown)
+            } else if inner.queued() >= self.limits.queued_max {
+                Some(Rejection::QueueFull)
+            } else {
+                None
+            };
+            inner.admit(operation, spec, refusal, &mut effects);
+            let mut state = operation.lock();
+            if let (Some(at), true) = (deadline, state.is_live()) {
+                inner.set_timer(operation, &mut state, at, &mut effects);
+            }
+        }
+        self.apply(effects);
+        self.pump();
+    }
+
+    /// Hands out parts for as long as permits last. Called whenever permits or work appear.
+    pub(crate) fn pump(self: &Arc<Self>) {
+        loop {
+            let mut effects = Effects::new();
+            let granted = self.lock().grant(&mut effects);
+            self.apply(effects);
+            match granted {
+                Granted::Part { key, slot, task } => {
+                    let core = Arc::clone(self);
+                    self.environment
+                        .submit(IssuedPart::new(core, key, slot, task));
+                }
+                Granted::Refused(entry) => drop(entry),
+                Granted::Nothing => return,
+            }
+        }
+    }
+
+    // Withdrawal.
+
+    /// Asks an operation to stop. Without effect on one that has ended.
+    pub(crate) fn stop(self: &Arc<Self>, operation: &Arc<Operation<D>>, why: StopReason) {
+        let mut effects = Effects::new();
+        let withdrawn = {
+            let mut inner = self.lock();
+            let now = self.environment.now();
+            inner.stop(
+                operation,
+                why,
+                now.after(self.limits.quiet_limit),
+                now,
+                &mut effects,
+            )
+        };
+        drop(withdrawn);
+        self.apply(effects);
+        self.pump();
+    }
+
+    /// The future was dropped. Nothing here allocates or runs foreign code (I11): the rest is the
+    /// disposer's.
+    pub(crate) fn detach(&self, operation: &Arc<Operation<D>>) {
+        let mut effects = Effects::new();
+        {
+            let mut inner = self.lock();
+            inner.detach(operation, &mut effects);
+        }
+        self.apply(effects);
+    }
+
+    // A backend's reports, through the part's token.
+
+    pub(crate) fn start(self: &Arc<Self>, key: PartKey) -> bool {
+        let mut effects = Effects::new();
+        let now = self.environment.now();
+        let started = self.lock().start(key, now, &mut effects);
+        self.apply(effects);
+        if !started {
+            self.pump();
+        }
+        started
+    }
+
+    pub(crate) fn hand_back(self: &Arc<Self>, key: PartKey) {
+        let mut effects = Effects::new();
+        let operation = self.lock().operation_of(key);
+        if let Some(operation) = operation {
+            self.stop(&operation, StopReason::Shutdown);
+        }
+        self.lock().take_back(key, &mut effects);
+        self.apply(effects);
+        self.pump();
+    }
+
+    /// A stage of the part that is not its last was seen complete. By name; see
+    /// [`Ticket::advance`](crate::Ticket::advance).
+    pub fn advance(&self, key: PartKey) -> Next {
+        self.lock().advance(key, self.environment.now())
+    }
+
+    /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
+    /// in flight is counted and dropped (I5, I6).
+    pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {
+        let mut effects = Effects::new();
+        let withdrawn = {
+            let mut inner = self.lock();
+            let now = self.environment.now();
+            inner.finish(key, outcome, now, &mut effects)
+        };
+        drop(withdrawn);
+        self.apply(effects);
+        self.pump();
+    }
+
+    /// Nobody will ever know when the part is quiet: its operation is quarantined (I3).
+    pub fn lose(self: &Arc<Self>, key: PartKey) {
+        let mut effects = Effects::new();
+        {
+            let mut inner = self.lock();
+            if let Some(operation) = inner.operation_of(key) {
+                inner.quarantine(&operation, Some(key), &mut effects);
+            } else {
+                inner.stray_completions += 1;
+            }
+        }
+        self.apply(effects);
+        self.pump();
+    }
+
+    // Time.
+
+    /// Does what is due at the engine's present time. Gives the time of what is due next.
+    pub fn fire(self: &Arc<Self>) -> Option<Tick> {
+        loop {
+            let now = self.environment.now();
+            let due = {
+                let mut inner = self.lock();
+                match inner.timers.pop_due(now) {
+                    Some(operation) => operation,
+                    None => return inner.timers.next(),
+                }
+            };
+            let stopping = {
+                let mut state = due.lock();
+                state.timer = None;
+                state.stop.is_some()
+            };
+            if stopping {
+                self.quiet_limit_passed(&due, now);
+            } else {
+                self.stop(&due, StopReason::Deadline);
+            }
+        }
+    }
+
+    fn quiet_limit_passed(self: &Arc<Self>, operation: &Arc<Operation<D>>, now: Tick) {
+        let mut effects = Effects::new();
+        {
+            let mut inner = self.lock();
+            let mut state = operation.lock();
+            let quarantine_at = state.heard_at.after(self.limits.quiet_limit);
+            if !state.is_live() {
+                return;
+            }
+            if quarantine_at > now {
+                inner.set_timer(operation, &mut state, quarantine_at, &mut effects);
+            } else {
+                drop(state);
+                inner.quarantine(operation, None, &mut effects);
+            }
+        }
+        self.apply(effects);
+        self.pump();
+    }
+
+    // Shutdown.
+
+    /// Admits nothing more. What is live goes on.
+    pub fn close_admission(&self) {
+        let mut effects = Effects::new();
+        {
+            let mut inner = self.lock();
+            inner.open = false;
+            inner.note_drained(&mut effects);
+        }
+        self.apply(effects);
+    }
+
+    /// Stops every live operation: what is not issued is withdrawn, the rest is given the quiet
+    /// limit (I20). Closes admission first.
+    pub fn stop_all(self: &Arc<Self>) {
+        self.close_admission();
+        loop {
+            let queued = self.lock().any_queued();
+            match queued {
+                Some(operation) => self.stop(&operation, StopReason::Shutdown),
+                None => break,
+            }
+        }
+        let issued: Vec<_> = {
+            let mut inner = self.lock();
+            inner
+                .in_flight
+                .values()
+                .filter_map(|part| part.operation.clone())
+                .collect()
+        };
+        for operation in issued {
+            self.stop(&operation, StopReason::Shutdown);
+        }
+    }
+
+    /// Ready once admission is closed and every operation has settled.
+    pub fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<Drained> {
+        let fresh = cx.waker().clone();
+        let mut inner = self.lock();
+        if !inner.open && inner.live == 0 {
+            let drained = inner.drained;
+            drop(inner);
+            return Poll::Ready(drained);
+        }
+        let stale: Vec<_> = inner
+            .drain_wakers
+            .extract_if(.., |waker| waker.will_wake(&fresh))
+            .collect();
+        inner.drain_wakers.push(fresh);
+        drop(inner);
+        drop(stale);
+        Poll::Pending
+    }
+
+    /// Whether admission is closed, every operation has settled and nothing waits for disposal:
+    /// the engine's threads may end.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let inner = self.lock();
+        !inner.open && inner.live == 0 && inner.disposal.is_empty()
+    }
+
+    pub(crate) fn open_barriers(self: &Arc<Self>, opened: Vec<u64>) {
+        if opened.is_empty() {
+            return;
+        }
+        let mut effects = Effects::new();
+        self.lock().open_barriers(opened, &mut effects);
+        self.apply(effects);
+    }
+}

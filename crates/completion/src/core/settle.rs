@@ -1,0 +1,222 @@
+//! What a backend reports of a part, and how an operation ends, with the engine's lock held.
+
+use std::sync::Arc;
+
+use super::inner::{Effects, InFlight, Inner};
+use crate::budget::Standing;
+use crate::domain::{Domain, PartOutcome, Tick};
+use crate::operation::{Ending, Operation, Phase, Role, State};
+use crate::policy::ReleasePolicy as _;
+use crate::scheduler::Entry;
+use crate::ticket::{Next, PartKey};
+
+impl<D: Domain> Inner<D> {
+    pub(super) fn operation_of(&mut self, key: PartKey) -> Option<Arc<Operation<D>>> {
+        self.in_flight.get::<D::Policy>(key)?.operation.clone()
+    }
+
+    pub(super) fn start(&mut self, key: PartKey, now: Tick, effects: &mut Effects<D>) -> bool {
+        let Some(part) = self.in_flight.get::<D::Policy>(key) else {
+            return false;
+        };
+        let Some(operation) = &part.operation else {
+            return false;
+        };
+        let mut state = operation.lock();
+        if state.is_stopping() {
+            drop(state);
+            self.take_back(key, effects);
+            return false;
+        }
+        state.part_started();
+        state.heard_at = now;
+        drop(state);
+        part.standing = Standing::Issued;
+        let (cost, urgent) = (part.cost, part.urgent);
+        self.budget
+            .shift(cost, urgent, Standing::Reserved, Standing::Issued);
+        true
+    }
+
+    /// Undoes a grant that never became visible.
+    pub(super) fn take_back(&mut self, key: PartKey, effects: &mut Effects<D>) {
+        let Some(part) = self.in_flight.remove::<D::Policy>(key) else {
+            return;
+        };
+        self.budget
+            .shift(part.cost, part.urgent, Standing::Reserved, Standing::Free);
+        self.free_slots.extend(part.slot);
+        if let Some(operation) = part.operation {
+            let mut state = operation.lock();
+            if state.is_live() {
+                state.part_withdrawn(part.offset);
+                self.settle_if_quiet(&operation, &mut state, effects);
+            }
+        }
+    }
+
+    pub(super) fn advance(&mut self, key: PartKey, now: Tick) -> Next {
+        let Some(part) = self.in_flight.get::<D::Policy>(key) else {
+            return Next::Skip;
+        };
+        part.stage += 1;
+        if part.slot.is_some() && D::Policy::slot_is_free_after(part.stage, part.stages) {
+            // Only a broken policy says so before the last stage.
+            self.free_slots.extend(part.slot.take());
+            part.cost.slot = false;
+            self.budget.free_slot_early();
+            return Next::Proceed;
+        }
+        let Some(operation) = &part.operation else {
+            return Next::Skip;
+        };
+        let mut state = operation.lock();
+        state.heard_at = now;
+        if state.detached {
+            Next::Skip
+        } else {
+            Next::Proceed
+        }
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        key: PartKey,
+        outcome: PartOutcome<D>,
+        now: Tick,
+        effects: &mut Effects<D>,
+    ) -> Option<Entry<D>> {
+        let Some(part) = self.in_flight.get::<D::Policy>(key) else {
+            self.stray_completions += 1;
+            return None;
+        };
+        let Some(operation) = part.operation.clone() else {
+            self.stray_completions += 1;
+            return None;
+        };
+        if outcome.bytes > part.len {
+            // More than was asked for: nobody knows where the rest went (I18).
+            self.quarantine(&operation, Some(key), effects);
+            return None;
+        }
+        let part = self.in_flight.remove::<D::Policy>(key)?;
+        if D::Policy::returns_permits() {
+            self.budget
+                .shift(part.cost, part.urgent, part.standing, Standing::Free);
+        }
+        self.free_slots.extend(part.slot);
+        let mut state = operation.lock();
+        if !state.is_live() {
+            return None;
+        }
+        state.heard_at = now;
+        state.part_finished(part.offset, part.len, outcome);
+        let withdrawn = if state.is_stopping() {
+            self.unqueue(&operation, &mut state)
+        } else {
+            None
+        };
+        self.settle_if_quiet(&operation, &mut state, effects);
+        withdrawn
+    }
+
+    pub(super) fn settle_if_quiet(
+        &mut self,
+        operation: &Arc<Operation<D>>,
+        state: &mut State<D>,
+        effects: &mut Effects<D>,
+    ) {
+        if !state.is_quiet() {
+            return;
+        }
+        if state.ending.is_none() {
+            state.end();
+        }
+        self.settle(operation, state, effects);
+    }
+
+    /// The one place where an operation ends (I5).
+    pub(super) fn settle(
+        &mut self,
+        operation: &Arc<Operation<D>>,
+        state: &mut State<D>,
+        effects: &mut Effects<D>,
+    ) {
+        debug_assert!(state.is_live(), "an operation ends once");
+        self.clear_timer(operation, state);
+        self.live -= 1;
+        self.count_drained(state);
+        state.phase = Phase::Settled;
+        if state.detached {
+            self.dispose(operation, state, effects);
+        } else {
+            effects.wakers.extend(state.waker.take());
+            if !D::Policy::publishes_before_wake() {
+                state.phase = Phase::Issued;
+                effects.publish_late = Some(Arc::clone(operation));
+            }
+            // An orphaned write's end is told by the disposer, after its loss.
+            if let (Role::Write(ledger, _), Some(ticket)) = (&state.role, state.write_ticket) {
+                let opened = ledger.finish(ticket);
+                state.write_ticket = None;
+                self.open_barriers(opened, effects);
+            }
+        }
+        self.note_drained(effects);
+    }
+
+    pub(super) const fn count_drained(&mut self, state: &State<D>) {
+        match state.ending {
+            Some(Ending::Quarantined) => self.drained.quarantined += 1,
+            _ if self.open => {}
+            Some(Ending::Stopped(_) | Ending::Rejected(_)) if !state.was_started() => {
+                self.drained.withdrawn += 1;
+            }
+            _ => self.drained.drained += 1,
+        }
+    }
+
+    pub(super) fn note_drained(&mut self, effects: &mut Effects<D>) {
+        if !self.open && self.live == 0 {
+            effects.wakers.append(&mut self.drain_wakers);
+            effects.drained = true;
+        }
+    }
+
+    /// Leaks the payload, and what one part, or every started part, holds of the budget, for good.
+    pub(super) fn quarantine(
+        &mut self,
+        operation: &Arc<Operation<D>>,
+        part: Option<PartKey>,
+        effects: &mut Effects<D>,
+    ) {
+        let is_theirs = |part: &&mut InFlight<D>| {
+            part.operation
+                .as_ref()
+                .is_some_and(|of| Arc::ptr_eq(of, operation))
+        };
+        let lost: Vec<&mut InFlight<D>> = match part {
+            Some(key) => self.in_flight.get::<D::Policy>(key).into_iter().collect(),
+            None => self.in_flight.values().filter(is_theirs).collect(),
+        };
+        for part in lost {
+            if part.standing == Standing::Issued {
+                part.operation = None;
+                part.standing = Standing::Quarantined;
+                let (cost, urgent) = (part.cost, part.urgent);
+                self.budget
+                    .shift(cost, urgent, Standing::Issued, Standing::Quarantined);
+            }
+        }
+        let mut state = operation.lock();
+        if !state.is_live() {
+            return;
+        }
+        let withdrawn = self.unqueue(operation, &mut state);
+        state.withdrawn = withdrawn;
+        #[expect(clippy::disallowed_methods, reason = "this is the quarantine")]
+        std::mem::forget(state.payload.take());
+        state.ending = Some(Ending::Quarantined);
+        self.settle(operation, &mut state, effects);
+    }
+}

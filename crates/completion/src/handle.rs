@@ -1,0 +1,155 @@
+//! The future's side of an operation: a handle, and nothing that hardware could touch.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::core::Core;
+use crate::domain::Domain;
+use crate::operation::{Operation, Payload, Phase, Settlement, Spec, StopReason};
+
+/// Owns the right to an operation's outcome.
+///
+/// Dropping it never blocks, allocates, panics or runs foreign code (I11): what was not issued is
+/// withdrawn, what was is detached, and the payload goes to the disposer when it is quiet.
+#[must_use = "dropping the handle withdraws or detaches the operation"]
+pub struct Handle<D: Domain, T> {
+    core: Arc<Core<D>>,
+    operation: Arc<Operation<D>>,
+    done: bool,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<D: Domain, T: Send + 'static> Handle<D, T> {
+    /// Gives an operation its payload: all that its parts will touch (I1). Nothing is issued.
+    pub fn new(core: &Arc<Core<D>>, payload: T) -> Self {
+        let operation = Arc::new(Operation::new(core.next_operation(), Box::new(payload)));
+        Self {
+            core: Arc::clone(core),
+            operation,
+            done: false,
+            payload: PhantomData,
+        }
+    }
+
+    /// Admits the operation. Whatever prevents that arrives as its outcome.
+    pub fn submit(&self, spec: Spec<D>) {
+        self.core.submit(&self.operation, spec);
+    }
+
+    /// The outcome, once there is one. The last waker given is woken.
+    pub fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<Settlement<D, T>> {
+        if let Some(settlement) = self.take() {
+            return Poll::Ready(settlement);
+        }
+        // Cloned and dropped outside the lock: a waker is foreign code (I14).
+        let fresh = cx.waker().clone();
+        let stale = {
+            let mut state = self.operation.lock();
+            if state.phase == Phase::Settled {
+                Some(fresh)
+            } else {
+                state.waker.replace(fresh)
+            }
+        };
+        drop(stale);
+        // It may have settled before the waker was there (I13).
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn take(&mut self) -> Option<Settlement<D, T>> {
+        let (settlement, waker) = {
+            let mut state = self.operation.lock();
+            if state.phase != Phase::Settled {
+                return None;
+            }
+            (state.settlement(), state.waker.take())
+        };
+        drop(waker);
+        self.done = true;
+        Some(Settlement {
+            ending: settlement.ending,
+            bytes: settlement.bytes,
+            parts: settlement.parts,
+            report: settlement.report,
+            payload: settlement.payload.map(Self::unbox),
+        })
+    }
+
+    /// Takes the payload of an operation that was never submitted.
+    pub fn take_back(&mut self) -> Option<T> {
+        let payload = {
+            let mut state = self.operation.lock();
+            if state.phase != Phase::Reserved {
+                return None;
+            }
+            state.phase = Phase::Consumed;
+            state.payload.take()
+        };
+        self.done = true;
+        payload.map(Self::unbox)
+    }
+
+    fn unbox(payload: Payload) -> T {
+        *payload
+            .downcast::<T>()
+            .expect("`new` boxed a T, and nobody else boxes payloads")
+    }
+
+    /// What can cancel the operation from elsewhere.
+    pub fn canceller(&self) -> Canceller<D> {
+        Canceller {
+            core: Arc::clone(&self.core),
+            operation: Arc::clone(&self.operation),
+        }
+    }
+}
+
+impl<D: Domain, T> Drop for Handle<D, T> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.core.detach(&self.operation);
+        }
+    }
+}
+
+impl<D: Domain, T> fmt::Debug for Handle<D, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("operation", &self.operation.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks an operation to stop. Keeps the control block alive, not the payload: that goes with the
+/// outcome.
+pub struct Canceller<D: Domain> {
+    core: Arc<Core<D>>,
+    operation: Arc<Operation<D>>,
+}
+
+impl<D: Domain> Canceller<D> {
+    /// Nothing more is issued for the operation. It settles when what was issued is quiet, or as
+    /// quarantined after the quiet limit. Before it was submitted: at submission, without effect.
+    pub fn cancel(&self) {
+        self.core.stop(&self.operation, StopReason::Cancelled);
+    }
+}
+
+impl<D: Domain> Clone for Canceller<D> {
+    fn clone(&self) -> Self {
+        Self {
+            core: Arc::clone(&self.core),
+            operation: Arc::clone(&self.operation),
+        }
+    }
+}
+
+impl<D: Domain> fmt::Debug for Canceller<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Canceller")
+            .field("operation", &self.operation.id)
+            .finish_non_exhaustive()
+    }
+}

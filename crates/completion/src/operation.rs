@@ -1,0 +1,322 @@
+//! The control block of one operation: what it owns, how far it is, who waits for it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::domain::{Class, Domain, PartOutcome, Report, Tick};
+use crate::ledger::{Ledger, Loss};
+use crate::scheduler::{Entry, Parts};
+use crate::sync::{Mutex, MutexGuard, lock};
+
+/// Everything that hardware can touch on behalf of one operation (I1).
+pub(crate) type Payload = Box<dyn Any + Send>;
+
+/// What an operation is to do, given when it is submitted.
+pub struct Spec<D: Domain> {
+    /// Its class.
+    pub class: Class,
+    /// When nothing more may be issued for it.
+    pub deadline: Option<Tick>,
+    /// Bytes that all parts together are to move.
+    pub total: u64,
+    /// Its parts, in order of offset. Called under the engine's lock: plan, do nothing else.
+    pub parts: Box<dyn Iterator<Item = crate::Part<D>> + Send>,
+    /// What it has to do with its file's ledger.
+    pub ledger: Role<D::Fault>,
+}
+
+impl<D: Domain> fmt::Debug for Spec<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec")
+            .field("class", &self.class)
+            .field("deadline", &self.deadline)
+            .field("total", &self.total)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an operation and its file's ledger meet.
+#[derive(Debug)]
+pub enum Role<F> {
+    /// Not at all: a read, an open.
+    None,
+    /// A write at this file offset: its outcome is recorded when nobody awaits it.
+    Write(Arc<Ledger<F>>, u64),
+    /// A barrier: it waits for every write submitted before it.
+    Barrier(Arc<Ledger<F>>),
+}
+
+/// Who asked an operation to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Its cancel handle.
+    Cancelled,
+    /// Its deadline.
+    Deadline,
+    /// The engine's shutdown.
+    Shutdown,
+    /// Its future was dropped.
+    Dropped,
+}
+
+/// Why an operation was never admitted, or can never be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// Admission is closed.
+    ShuttingDown,
+    /// As many operations wait as may.
+    QueueFull,
+    /// What quarantine has left of the budget cannot hold its next part.
+    NoCapacity,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending<F> {
+    /// Everything moved, or everything up to the end of the file.
+    Done,
+    /// A part failed. The first by offset.
+    Failed {
+        /// Where, in bytes from the operation's start.
+        offset: u64,
+        /// Why.
+        fault: F,
+    },
+    /// It was asked to stop before everything was issued; every issued part is quiet.
+    Stopped(StopReason),
+    /// Not admitted: nothing was issued.
+    Rejected(Rejection),
+    /// Quiet could not be proved: the payload is leaked.
+    Quarantined,
+}
+
+/// The result that a future takes.
+#[derive(Debug)]
+pub struct Settlement<D: Domain, T> {
+    /// How it ended.
+    pub ending: Ending<D::Fault>,
+    /// Bytes moved without a gap from the operation's start.
+    pub bytes: u64,
+    /// Parts that were started.
+    pub parts: u64,
+    /// What the parts did.
+    pub report: D::Report,
+    /// What the operation owned. `None` exactly when it is quarantined.
+    pub payload: Option<T>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Built, and unknown to the engine.
+    Reserved,
+    /// Admitted; no part was granted.
+    Queued,
+    /// At least one part was granted.
+    Issued,
+    /// Ended; the outcome waits.
+    Settled,
+    /// The outcome was taken, or disposed of.
+    Consumed,
+}
+
+pub(crate) struct Operation<D: Domain> {
+    pub(crate) id: u64,
+    state: Mutex<State<D>>,
+}
+
+impl<D: Domain> fmt::Debug for Operation<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Domain> Operation<D> {
+    pub(crate) fn new(id: u64, payload: Payload) -> Self {
+        Self {
+            id,
+            state: Mutex::new(State::new(payload)),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<D>> {
+        lock(&self.state)
+    }
+}
+
+pub(crate) struct State<D: Domain> {
+    pub(crate) phase: Phase,
+    pub(crate) detached: bool,
+    pub(crate) stop: Option<StopReason>,
+    /// A part failed or met the end of the file: no later part is needed.
+    ended_early: bool,
+    /// The last part was granted.
+    exhausted: bool,
+    in_flight: u32,
+    started: u64,
+    issued_end: u64,
+    total: u64,
+    gap: u64,
+    failure: Option<(u64, D::Fault)>,
+    pub(crate) ending: Option<Ending<D::Fault>>,
+    pub(crate) report: D::Report,
+    pub(crate) payload: Option<Payload>,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) class: Class,
+    /// Its age, while it stands in the scheduler.
+    pub(crate) queued_at: Option<u64>,
+    /// Its parts, while it waits at a barrier.
+    pub(crate) waiting_parts: Option<Parts<D>>,
+    /// What the scheduler still had of it when it was withdrawn, for the disposer to drop.
+    pub(crate) withdrawn: Option<Entry<D>>,
+    pub(crate) timer: Option<Tick>,
+    pub(crate) heard_at: Tick,
+    pub(crate) role: Role<D::Fault>,
+    pub(crate) write_ticket: Option<u64>,
+    pub(crate) next_disposal: Option<Arc<Operation<D>>>,
+}
+
+impl<D: Domain> State<D> {
+    fn new(payload: Payload) -> Self {
+        Self {
+            phase: Phase::Reserved,
+            detached: false,
+            stop: None,
+            ended_early: false,
+            exhausted: false,
+            in_flight: 0,
+            started: 0,
+            issued_end: 0,
+            total: 0,
+            gap: u64::MAX,
+            failure: None,
+            ending: None,
+            report: D::Report::default(),
+            payload: Some(payload),
+            waker: None,
+            class: Class::Normal,
+            queued_at: None,
+            waiting_parts: None,
+            withdrawn: None,
+            timer: None,
+            heard_at: Tick(0),
+            role: Role::None,
+            write_ticket: None,
+            next_disposal: None,
+        }
+    }
+
+    pub(crate) fn admit(&mut self, class: Class, total: u64, role: Role<D::Fault>) {
+        debug_assert_eq!(self.phase, Phase::Reserved);
+        self.phase = Phase::Queued;
+        self.class = class;
+        self.total = total;
+        self.role = role;
+    }
+
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Queued | Phase::Issued)
+    }
+
+    /// Whether no further part is to be issued.
+    pub(crate) const fn is_stopping(&self) -> bool {
+        self.stop.is_some() || self.ended_early || !self.is_live()
+    }
+
+    /// Whether nothing is in flight and nothing will be (I3).
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.in_flight == 0 && (self.exhausted || self.is_stopping())
+    }
+
+    pub(crate) const fn was_started(&self) -> bool {
+        self.started > 0
+    }
+
+    pub(crate) const fn set_exhausted(&mut self) {
+        self.exhausted = true;
+    }
+
+    pub(crate) fn part_granted(&mut self, end: u64, last: bool) {
+        debug_assert!(
+            !self.is_stopping(),
+            "a stopped operation stands in no queue"
+        );
+        self.phase = Phase::Issued;
+        self.in_flight += 1;
+        self.issued_end = end;
+        self.exhausted = last;
+    }
+
+    pub(crate) const fn part_started(&mut self) {
+        self.started += 1;
+    }
+
+    /// A granted part was taken back before it became visible (I24).
+    pub(crate) fn part_withdrawn(&mut self, offset: u64) {
+        self.in_flight -= 1;
+        self.gap = self.gap.min(offset);
+        self.exhausted = false;
+    }
+
+    pub(crate) fn part_finished(&mut self, offset: u64, len: u64, outcome: PartOutcome<D>) {
+        self.in_flight -= 1;
+        self.report.merge(outcome.report);
+        if outcome.bytes < len || outcome.fault.is_some() {
+            self.gap = self.gap.min(offset + outcome.bytes);
+            self.ended_early = true;
+        }
+        if let Some(fault) = outcome.fault {
+            let at = offset + outcome.bytes;
+            if self.failure.as_ref().is_none_or(|&(first, _)| at < first) {
+                self.failure = Some((at, fault));
+            }
+        }
+    }
+
+    /// Bytes moved without a gap from the start.
+    fn prefix(&self) -> u64 {
+        self.gap.min(self.issued_end)
+    }
+
+    /// Ends a quiet operation. The first failure by offset wins; a stop that came too late to
+    /// keep anything from being issued changes nothing.
+    pub(crate) fn end(&mut self) {
+        let ending = match (self.failure.take(), self.stop) {
+            (Some((offset, fault)), _) => Ending::Failed { offset, fault },
+            (None, Some(reason)) if !self.exhausted && !self.ended_early => Ending::Stopped(reason),
+            _ => Ending::Done,
+        };
+        self.ending = Some(ending);
+    }
+
+    /// What the ledger must know of an outcome that nobody takes, and the file offset.
+    pub(crate) fn loss(&self) -> Option<(Loss<D::Fault>, u64)> {
+        let Role::Write(_, offset) = &self.role else {
+            return None;
+        };
+        let loss = match self.ending.as_ref()? {
+            Ending::Failed { fault, .. } => Loss::Failed(fault.clone()),
+            Ending::Stopped(_) | Ending::Rejected(Rejection::NoCapacity) if self.started > 0 => {
+                Loss::Torn
+            }
+            Ending::Quarantined => Loss::Quarantined,
+            Ending::Done | Ending::Stopped(_) | Ending::Rejected(_) => return None,
+        };
+        Some((loss, offset.saturating_add(self.prefix())))
+    }
+
+    pub(crate) fn settlement(&mut self) -> Settlement<D, Payload> {
+        debug_assert_eq!(self.phase, Phase::Settled);
+        self.phase = Phase::Consumed;
+        Settlement {
+            ending: self.ending.take().unwrap_or(Ending::Done),
+            bytes: self.prefix().min(self.total),
+            parts: self.started,
+            report: std::mem::take(&mut self.report),
+            payload: self.payload.take(),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Host memory that the kernel and the hardware write to: buffers, parts, slots.
+//!
+//! | type | who holds it | what it promises |
+//! |---|---|---|
+//! | [`HostBuffer`] | the user | zeroed memory; its bytes are readable while no part is out |
+//! | [`HostPart`] | the user, or an operation in flight | sole access to one range of a buffer |
+//! | `SlotArena` | an engine | staging slots in one mapping, hidden from children and core dumps |
+//! | `MemoryRange` | an operation's control block | an address and a length; says nothing about who may touch it |
+//!
+//! No reference to bytes exists while they may be in flight: an operation owns its buffer or part,
+//! and slices are made only through the owner.
+
+mod buf;
+mod host;
+mod mapping;
+mod range;
+mod slots;
+
+pub(crate) use buf::sealed::Memory;
+pub use buf::{IoBuf, IoBufMut};
+pub use host::{HostBuffer, HostPart, Idle};
+pub(crate) use mapping::Prefault;
+pub(crate) use range::{EngineId, MemoryRange};
+pub(crate) use slots::SlotArena;

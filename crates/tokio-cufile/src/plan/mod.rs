@@ -1,0 +1,500 @@
+//! What to issue for a request: pure functions over numbers, no I/O and no state.
+//!
+//! A [`Plan`] cuts one request into [`Part`]s, lazily: a request of any size costs the same few
+//! words. Each part says by which [`Lane`] its bytes go, so the caller knows before it issues a
+//! part whether that part needs a staging slot.
+//!
+//! | request | lane |
+//! |---|---|
+//! | no direct I/O on this file, or cached by choice | buffered |
+//! | read, offset and address agree | in place; unaligned head and tail through a slot |
+//! | read, they do not | through a slot, read aligned and a little more than asked |
+//! | write, the pages that it fills | in place where the address is aligned, else through a slot |
+//! | write, the pages that it fills in part | buffered: never read-modify-write, never padded |
+//!
+//! Validation happens here, once. Below, a part that breaks a limit is a bug.
+
+pub(crate) mod coalesce;
+pub(crate) mod route;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind};
+
+/// The most bytes one system call moves: what Linux caps `read` and `write` at, less than 2 GiB.
+pub(crate) const IO_LEN_MAX: u64 = (1 << 31) - 4096;
+
+/// The unit in which the page cache holds a file. A write edge is cut at it, so that no page is
+/// written both directly and through the cache by one request.
+pub(crate) const PAGE_SIZE: u64 = 4096;
+
+/// A middle no longer than this is read through the slot that its unaligned head or tail needs
+/// anyway. Copying it costs a few microseconds: less than one more direct read (an estimate).
+const IN_PLACE_LEN_MIN: u64 = 64 << 10;
+
+const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
+
+/// What direct I/O on a file demands, in bytes. Both are powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectAlignment {
+    /// Of the memory address.
+    pub(crate) memory: u64,
+    /// Of the file offset and of the length.
+    pub(crate) offset: u64,
+}
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// From the file to memory.
+    Read,
+    /// From memory to the file.
+    Write,
+}
+
+/// One request, before it is cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    pub(crate) file_offset: u64,
+    /// Zero is allowed and gives no part.
+    pub(crate) len: u64,
+    /// Where the request's first byte lies in memory.
+    pub(crate) memory_address: usize,
+    /// `None` where the file takes no direct I/O.
+    pub(crate) direct: Option<DirectAlignment>,
+    /// Through the page cache, whatever the file could do.
+    pub(crate) cached: bool,
+    /// The most bytes that one part moves.
+    pub(crate) task_size: usize,
+    /// Bytes in one staging slot. Slots are taken to start at an address that direct I/O accepts.
+    pub(crate) slot_size: usize,
+}
+
+/// How a part's bytes go between the file and the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Through the direct descriptor, from or to the user's memory.
+    DirectInPlace,
+    /// Through the direct descriptor and a staging slot. A read fills `io_len` bytes of the slot
+    /// and the part begins `skip` bytes into it. A write is staged first; it moves exactly the
+    /// part, so `skip` is 0.
+    DirectViaSlot {
+        io_offset: u64,
+        io_len: u64,
+        skip: u64,
+    },
+    /// Through the buffered descriptor, from or to the user's memory.
+    Buffered,
+}
+
+/// One system call's worth of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Where the part begins, counted from the request's first byte.
+    pub(crate) buf_offset: u64,
+    /// Where the part begins in the file.
+    pub(crate) file_offset: u64,
+    /// Bytes of the request that the part moves; never 0.
+    pub(crate) len: u64,
+    pub(crate) lane: Lane,
+}
+
+/// Why a request cannot be planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlanError {
+    /// The end of the range is beyond what a file offset can express.
+    RangeTooLarge,
+    /// The limit on one part is zero.
+    TaskSizeZero,
+    /// One part is too small for one unit of direct I/O.
+    TaskSizeBelowAlignment { task_size: u64, alignment: u64 },
+    /// One slot is too small for one unit of direct I/O.
+    SlotSizeBelowAlignment { slot_size: u64, alignment: u64 },
+    /// The file's alignment is not a power of two: the layer that reads it is wrong.
+    AlignmentNotPowerOfTwo,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RangeTooLarge => write!(f, "offset + length is above {OFFSET_MAX}"),
+            Self::TaskSizeZero => f.write_str("task_size is 0"),
+            Self::TaskSizeBelowAlignment {
+                task_size,
+                alignment,
+            } => write!(
+                f,
+                "task_size {task_size} is below the file's direct I/O alignment {alignment}"
+            ),
+            Self::SlotSizeBelowAlignment {
+                slot_size,
+                alignment,
+            } => write!(
+                f,
+                "bounce_buffer_size {slot_size} is below the file's direct I/O alignment {alignment}"
+            ),
+            Self::AlignmentNotPowerOfTwo => {
+                f.write_str("the file's direct I/O alignment is not a power of two")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+impl From<PlanError> for Error {
+    fn from(error: PlanError) -> Self {
+        Self::new(ErrorKind::InvalidInput, error.to_string()).with_source(error)
+    }
+}
+
+/// The parts of one request, in file order, made as they are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    kind: Kind,
+    file_offset: u64,
+    segments: [Segment; 3],
+    alignment: u64,
+}
+
+impl Plan {
+    pub(crate) fn new(request: Request) -> Result<Self, PlanError> {
+        let end = request
+            .file_offset
+            .checked_add(request.len)
+            .filter(|&end| end <= OFFSET_MAX)
+            .ok_or(PlanError::RangeTooLarge)?;
+        if request.task_size == 0 {
+            return Err(PlanError::TaskSizeZero);
+        }
+        let task_len_max = (request.task_size as u64).min(IO_LEN_MAX);
+        let direct = match request.direct {
+            Some(alignment) if !request.cached => {
+                Some(Direct::new(alignment, task_len_max, request.slot_size)?)
+            }
+            _ => None,
+        };
+        let range = Range {
+            start: request.file_offset,
+            end,
+        };
+        // The kernel refuses a read whose aligned end is beyond the largest offset.
+        let direct = direct.filter(|direct| align_up(end, direct.alignment.offset) <= OFFSET_MAX);
+        let segments = match (direct, request.kind) {
+            (None, _) => [
+                Segment::buffered(range, task_len_max),
+                Segment::EMPTY,
+                Segment::EMPTY,
+            ],
+            (Some(direct), Kind::Read) => direct.read(range, request.memory_address as u64),
+            (Some(direct), Kind::Write) => {
+                direct.write(range, request.memory_address as u64, task_len_max)
+            }
+        };
+        Ok(Self {
+            kind: request.kind,
+            file_offset: request.file_offset,
+            segments,
+            alignment: direct.map_or(1, |direct| direct.alignment.offset),
+        })
+    }
+
+    /// How many parts are left.
+    pub(crate) fn parts_total(&self) -> u64 {
+        self.segments.iter().map(Segment::parts_total).sum()
+    }
+
+    /// Bytes left that go around the page cache.
+    pub(crate) fn direct_bytes(&self) -> u64 {
+        self.bytes(|class| class != LaneClass::Buffered)
+    }
+
+    /// Bytes left that go through the page cache.
+    pub(crate) fn buffered_bytes(&self) -> u64 {
+        self.bytes(|class| class == LaneClass::Buffered)
+    }
+
+    fn bytes(&self, of: impl Fn(LaneClass) -> bool) -> u64 {
+        let chosen = self.segments.iter().filter(|segment| of(segment.class));
+        chosen.map(|segment| segment.range.len()).sum()
+    }
+
+    fn lane(&self, class: LaneClass, range: Range) -> Lane {
+        match class {
+            LaneClass::InPlace => Lane::DirectInPlace,
+            LaneClass::Buffered => Lane::Buffered,
+            LaneClass::ViaSlot => {
+                let io_offset = align_down(range.start, self.alignment);
+                let io_end = align_up(range.end, self.alignment);
+                let skip = range.start - io_offset;
+                debug_assert!(self.kind == Kind::Read || (skip == 0 && io_end == range.end));
+                Lane::DirectViaSlot {
+                    io_offset,
+                    io_len: io_end - io_offset,
+                    skip,
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        let segment = self
+            .segments
+            .iter_mut()
+            .find(|segment| !segment.range.is_empty())?;
+        let range = segment.cut();
+        let class = segment.class;
+        Some(Part {
+            buf_offset: range.start - self.file_offset,
+            file_offset: range.start,
+            len: range.len(),
+            lane: self.lane(class, range),
+        })
+    }
+}
+
+/// How a file with direct I/O is cut.
+#[derive(Clone, Copy)]
+struct Direct {
+    alignment: DirectAlignment,
+    in_place_step: u64,
+    slot_step: u64,
+}
+
+impl Direct {
+    fn new(
+        alignment: DirectAlignment,
+        task_len_max: u64,
+        slot_size: usize,
+    ) -> Result<Self, PlanError> {
+        if !alignment.memory.is_power_of_two() || !alignment.offset.is_power_of_two() {
+            return Err(PlanError::AlignmentNotPowerOfTwo);
+        }
+        let unit = alignment.memory.max(alignment.offset);
+        let slot_size = slot_size as u64;
+        if task_len_max < unit {
+            return Err(PlanError::TaskSizeBelowAlignment {
+                task_size: task_len_max,
+                alignment: unit,
+            });
+        }
+        if slot_size < unit {
+            return Err(PlanError::SlotSizeBelowAlignment {
+                slot_size,
+                alignment: unit,
+            });
+        }
+        Ok(Self {
+            alignment,
+            in_place_step: step(task_len_max, unit),
+            slot_step: step(task_len_max.min(slot_size), unit),
+        })
+    }
+
+    /// Never reads into the user's memory more than was asked: what an unaligned edge needs
+    /// beyond the range goes into a slot.
+    fn read(&self, range: Range, address: u64) -> [Segment; 3] {
+        let all_via_slot = [self.via_slot(range), Segment::EMPTY, Segment::EMPTY];
+        let Some(head_len) = self.head_len(range.start, address) else {
+            return all_via_slot;
+        };
+        let middle = Range {
+            start: range.start + head_len,
+            end: align_down(range.end, self.alignment.offset),
+        };
+        if middle.is_empty() || (middle != range && middle.len() <= IN_PLACE_LEN_MIN) {
+            return all_via_slot;
+        }
+        [
+            self.via_slot(Range {
+                start: range.start,
+                end: middle.start,
+            }),
+            self.in_place(middle),
+            self.via_slot(Range {
+                start: middle.end,
+                end: range.end,
+            }),
+        ]
+    }
+
+    /// Bytes before the first one whose offset and address are both aligned; `None` if there is
+    /// none because offset and address do not agree.
+    fn head_len(&self, offset: u64, address: u64) -> Option<u64> {
+        let DirectAlignment {
+            memory,
+            offset: file,
+        } = self.alignment;
+        let agree = is_aligned(address.wrapping_sub(offset), memory.min(file));
+        // They agree in the smaller alignment, so the larger one decides.
+        let (value, alignment) = if file >= memory {
+            (offset, file)
+        } else {
+            (address, memory)
+        };
+        agree.then(|| value.wrapping_neg() & (alignment - 1))
+    }
+
+    fn write(&self, range: Range, address: u64, task_len_max: u64) -> [Segment; 3] {
+        let edge = self
+            .alignment
+            .memory
+            .max(self.alignment.offset)
+            .max(PAGE_SIZE);
+        let middle = Range {
+            start: align_up(range.start, edge),
+            end: align_down(range.end, edge),
+        };
+        if middle.is_empty() {
+            return [
+                Segment::buffered(range, task_len_max),
+                Segment::EMPTY,
+                Segment::EMPTY,
+            ];
+        }
+        let middle_address = address.wrapping_add(middle.start - range.start);
+        let direct = if is_aligned(middle_address, self.alignment.memory) {
+            self.in_place(middle)
+        } else {
+            self.via_slot(middle)
+        };
+        let head = Range {
+            start: range.start,
+            end: middle.start,
+        };
+        let tail = Range {
+            start: middle.end,
+            end: range.end,
+        };
+        [
+            Segment::buffered(head, task_len_max),
+            direct,
+            Segment::buffered(tail, task_len_max),
+        ]
+    }
+
+    fn in_place(&self, range: Range) -> Segment {
+        Segment {
+            class: LaneClass::InPlace,
+            range,
+            step: self.in_place_step,
+            base: range.start,
+        }
+    }
+
+    fn via_slot(&self, range: Range) -> Segment {
+        let base = align_down(range.start, self.alignment.offset);
+        Segment {
+            class: LaneClass::ViaSlot,
+            range,
+            step: self.slot_step,
+            base,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LaneClass {
+    InPlace,
+    ViaSlot,
+    Buffered,
+}
+
+/// A stretch of the file that goes by one lane, cut at `base + k * step`: a first part that
+/// begins unaligned is short, and all later ones begin aligned.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    class: LaneClass,
+    range: Range,
+    step: u64,
+    base: u64,
+}
+
+impl Segment {
+    const EMPTY: Self = Self {
+        class: LaneClass::Buffered,
+        range: Range { start: 0, end: 0 },
+        step: 1,
+        base: 0,
+    };
+
+    fn buffered(range: Range, task_len_max: u64) -> Self {
+        let step = step(task_len_max, 1);
+        let base = if is_aligned(step, PAGE_SIZE) {
+            align_down(range.start, PAGE_SIZE)
+        } else {
+            range.start
+        };
+        Self {
+            class: LaneClass::Buffered,
+            range,
+            step,
+            base,
+        }
+    }
+
+    /// Takes the first part off.
+    fn cut(&mut self) -> Range {
+        let Range { start, end } = self.range;
+        let into_step = (start - self.base) % self.step;
+        let cut = end.min(start + (self.step - into_step));
+        debug_assert!(start < cut && cut - start <= IO_LEN_MAX);
+        self.range.start = cut;
+        Range { start, end: cut }
+    }
+
+    fn parts_total(&self) -> u64 {
+        if self.range.is_empty() {
+            return 0;
+        }
+        let before = (self.range.start - self.base) / self.step;
+        (self.range.end - self.base).div_ceil(self.step) - before
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    end: u64,
+}
+
+impl Range {
+    const fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    const fn len(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// The longest step within `len_max` that keeps parts aligned: to whole pages where that is
+/// possible, since several writers of one page take turns, and at least to `unit`.
+fn step(len_max: u64, unit: u64) -> u64 {
+    let page_unit = unit.max(PAGE_SIZE);
+    let unit = if len_max >= page_unit {
+        page_unit
+    } else {
+        unit
+    };
+    align_down(len_max, unit)
+}
+
+const fn align_down(value: u64, alignment: u64) -> u64 {
+    value & !(alignment - 1)
+}
+
+const fn align_up(value: u64, alignment: u64) -> u64 {
+    align_down(value + (alignment - 1), alignment)
+}
+
+const fn is_aligned(value: u64, alignment: u64) -> bool {
+    value & (alignment - 1) == 0
+}
