@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
 
 use crate::args::ReadArgs;
 use crate::failure::Failure;
 use crate::hash::{HashLane, Hasher};
+use crate::progress::Progress;
 use crate::report::{self, Figures, Report, Tally};
 use crate::resolved::{Range, Settings, Windows, end_note};
 use crate::transfer::{self, Limits};
 use crate::usage::{self, IoClock};
-use crate::{cache, memory, progress};
+use crate::{cache, memory};
 
 pub(crate) async fn run(args: &ReadArgs, settings: &Settings) -> Result<Report, Failure> {
     let mut reader = Reader {
@@ -128,9 +128,9 @@ impl Reader<'_> {
             tally: Tally::new(file.route()),
         };
         let cpu = usage::process_cpu();
-        let moved = pass
-            .read_pieces(windows, &progress::bar(range, self.settings.json))
-            .await?;
+        let progress = Progress::show(&self.engine, range, 1, self.settings.json);
+        let moved = pass.read_pieces(windows).await?;
+        drop(progress);
         let Pass {
             clock,
             lane,
@@ -169,7 +169,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// Reads until the range or the file ends; returns the bytes read.
-    async fn read_pieces(&mut self, windows: Windows, bar: &ProgressBar) -> Result<u64, Failure> {
+    async fn read_pieces(&mut self, windows: Windows) -> Result<u64, Failure> {
         let mut moved = 0;
         for (offset, length) in windows.pieces() {
             let bytes = self
@@ -177,12 +177,10 @@ impl Pass<'_> {
                 .await
                 .map_err(|error| Failure::of_library(&error, self.path, offset))?;
             moved += bytes;
-            bar.inc(bytes);
             if bytes < length {
                 break;
             }
         }
-        bar.finish_and_clear();
         Ok(moved)
     }
 

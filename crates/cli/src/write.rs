@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
@@ -15,11 +14,12 @@ use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
 use crate::args::WriteArgs;
 use crate::failure::Failure;
 use crate::hash::{self, Hasher};
+use crate::memory;
+use crate::progress::Progress;
 use crate::report::{Report, Source, Tally};
 use crate::resolved::{Range, Settings, Windows, end_note};
 use crate::transfer::{self, Limits};
 use crate::usage::{self, IoClock};
-use crate::{memory, progress};
 
 pub(crate) async fn run(args: &WriteArgs, settings: &Settings) -> Result<Report, Failure> {
     let engine = transfer::build_engine(settings).await?;
@@ -41,18 +41,17 @@ pub(crate) async fn run(args: &WriteArgs, settings: &Settings) -> Result<Report,
         limits: Limits::from_now(settings),
         ended: false,
     };
+    // A copy moves every byte twice.
+    let passes = if args.from.is_some() { 2 } else { 1 };
+    let progress = Progress::show(&engine, range, passes, settings.json);
     let cpu = usage::process_cpu();
     // Made before the destination is touched, so that an unreadable source costs nobody a file.
     let first = producer.fill(buffers.pop()).await?;
     let mut sink = Sink::open(&engine, &args.file, &clock, producer.limits).await?;
-    let bar = progress::bar(range, settings.json);
-    if let Err(failure) = sink
-        .write_all(first, buffers.pop(), &mut producer, &bar)
-        .await
-    {
+    if let Err(failure) = sink.write_all(first, buffers.pop(), &mut producer).await {
         return Err(sink.abandon(failure));
     }
-    bar.finish_and_clear();
+    drop(progress);
     let cpu = usage::process_cpu()
         .saturating_sub(cpu)
         .saturating_sub(producer.maker.cpu);
@@ -303,14 +302,12 @@ impl<'a> Sink<'a> {
         mut next: Option<Filled>,
         mut spare: Option<HostBuffer>,
         producer: &mut Producer<'_>,
-        bar: &ProgressBar,
     ) -> Result<(), Failure> {
         while let Some(mut filled) = next {
             // Both end before either failure is looked at: nothing is in flight after a failure.
             let (written, made) =
                 tokio::join!(self.write(&mut filled), producer.fill(spare.take()));
             written.map_err(|error| self.failure(&error))?;
-            bar.set_position(self.written);
             next = made?;
             spare = Some(filled.buffer);
         }
