@@ -15,6 +15,8 @@ use crate::{duration, size};
     name = "cuf",
     version,
     after_help = "SIZE takes 4096, 64KiB, 1GiB; DURATION takes 500ms, 2s, 1m.\n\
+                  Times and rates count from the first request to the last completion; with several windows,\n\
+                  while a request is in flight. CPU seconds are the process's without making and hashing bytes.\n\
                   Exit codes: 0 done; 1 the operation failed; 2 wrong usage."
 )]
 pub(crate) struct Cli {

@@ -17,6 +17,7 @@ pub(crate) struct Tally {
     paths: BTreeMap<DataPath, u64>,
     reason: String,
     notes: Vec<String>,
+    windows: u64,
     parts: u64,
     retries: u64,
 }
@@ -28,6 +29,7 @@ impl Tally {
             paths: BTreeMap::new(),
             reason: route.reason.to_string(),
             notes: Vec::new(),
+            windows: 0,
             parts: 0,
             retries: 0,
         }
@@ -38,6 +40,7 @@ impl Tally {
             *self.paths.entry(path).or_default() += bytes;
         }
         self.reason = receipt.route.reason.to_string();
+        self.windows += 1;
         self.parts += receipt.parts;
         self.retries += receipt.retries;
         for note in &receipt.notes {
@@ -78,6 +81,7 @@ impl Tally {
                 .collect(),
             route_reason: self.reason,
             sha256,
+            windows: self.windows,
             parts: self.parts,
             retries: self.retries,
             notes: self.notes,
@@ -100,6 +104,8 @@ pub(crate) struct Figures {
     route_reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sha256: Option<String>,
+    /// Requests, each a window or a half of one.
+    windows: u64,
     parts: u64,
     retries: u64,
     notes: Vec<String>,
@@ -212,6 +218,13 @@ impl Report {
             ),
             ("time", figures.time_text()),
         ];
+        if figures.windows > 1 {
+            let (windows, window) = (figures.windows, BinaryBytes(self.window));
+            lines.push((
+                "window",
+                format!("{windows} requests through {window}; the time is with one in flight"),
+            ));
+        }
         if let Some(runs) = &self.runs {
             lines.push(("runs", format!("{}, medians shown", runs.len())));
         }
@@ -266,6 +279,7 @@ mod tests {
             paths: BTreeMap::from([(path, 1 << 30)]),
             route_reason: path.into(),
             sha256: None,
+            windows: 1,
             parts: 1,
             retries: 0,
             notes: Vec::new(),
@@ -294,6 +308,7 @@ mod tests {
             paths: BTreeMap::new(),
             reason: String::new(),
             notes: Vec::new(),
+            windows: 0,
             parts: 0,
             retries: 0,
         };
