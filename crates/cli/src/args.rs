@@ -86,7 +86,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "MODE")]
     pub(crate) compat_mode: Option<Compat>,
     /// Bytes in one part of a split request
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_positive)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) task_size: Option<u64>,
     /// The engine of the compat backend
     #[arg(long, value_name = "ENGINE")]

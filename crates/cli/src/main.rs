@@ -5,7 +5,6 @@
 )]
 
 mod args;
-mod cache;
 mod duration;
 mod failure;
 mod hash;

@@ -8,12 +8,12 @@ use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
 use crate::args::ReadArgs;
 use crate::failure::Failure;
 use crate::hash::{HashLane, Hasher};
+use crate::memory;
 use crate::progress::Progress;
 use crate::report::{self, Figures, Report, Tally};
 use crate::resolved::{Range, Settings, Windows, end_note};
 use crate::transfer::{self, Limits};
 use crate::usage::{self, IoClock};
-use crate::{cache, memory};
 
 pub(crate) async fn run(args: &ReadArgs, settings: &Settings) -> Result<Report, Failure> {
     let mut reader = Reader {
@@ -88,9 +88,9 @@ impl Reader<'_> {
             .map_err(|reason| Failure::new(self.path(), offset, reason))?;
         let windows = self.fit_buffers(range)?;
         if self.args.drop_cache {
-            cache::drop_pages(self.path()).map_err(|error| {
-                Failure::new(self.path(), offset, format!("--drop-cache: {error}"))
-            })?;
+            transfer::drop_cache(&file)
+                .await
+                .map_err(|error| self.failure(offset, &error))?;
         }
         self.read_range(&file, range, windows, length).await
     }

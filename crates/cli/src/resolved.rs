@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio_cufile::{CacheMode, CompatMode, IoEngine, PathClass};
+use tokio_cufile::{CacheMode, CompatMode, Config, IoEngine, PathClass};
 
 use crate::args::{Cache, Compat, Device, Io, TransferArgs};
 
@@ -68,6 +68,21 @@ impl TryFrom<&TransferArgs> for Settings {
             window: args.window,
             json: args.json,
         })
+    }
+}
+
+impl Settings {
+    /// `config`, changed by what was typed.
+    pub(crate) fn over(&self, mut config: Config) -> Config {
+        config.compat_mode = self.compat_mode.unwrap_or(config.compat_mode);
+        config.io = self.io.unwrap_or(config.io);
+        config.cache = self.cache.unwrap_or(config.cache);
+        if let Some(task_size) = self.task_size {
+            config.task_size = task_size;
+            // Whoever asks for large parts means them to fit, and to overlap.
+            config.budget = config.budget.max(task_size.saturating_mul(2));
+        }
+        config
     }
 }
 

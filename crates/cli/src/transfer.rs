@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio_cufile::{
-    AsyncCuFile, Engine, Error, HostBuffer, OpenOptions, PathClass, Receipt, Request, Transfer,
+    AsyncCuFile, Config, Engine, Error, ErrorKind, HostBuffer, OpenOptions, PathClass, Receipt,
+    Request, Transfer,
 };
 
 use crate::failure::Failure;
@@ -55,25 +56,12 @@ impl Limits {
     }
 }
 
-/// The environment's settings, and over them what was typed.
+/// An engine with the environment's settings, and over them what was typed.
 pub(crate) async fn build_engine(settings: &Settings) -> Result<Engine, Failure> {
-    let mut builder = Engine::from_env().map_err(|error| Failure::of_engine(&error))?;
-    if let Some(mode) = settings.compat_mode {
-        builder = builder.compat_mode(mode);
-    }
-    if let Some(io) = settings.io {
-        builder = builder.io(io);
-    }
-    if let Some(cache) = settings.cache {
-        builder = builder.cache(cache);
-    }
-    if let Some(bytes) = settings.task_size {
-        builder = builder.task_size(bytes);
-    }
-    builder
-        .build()
-        .await
-        .map_err(|error| Failure::of_engine(&error))
+    let config = Config::from_env().map(|config| settings.over(config));
+    let config = config.map_err(|error| Failure::of_engine(&error))?;
+    let engine = Engine::builder().config(config).build().await;
+    engine.map_err(|error| Failure::of_engine(&error))
 }
 
 /// The buffers of `windows`, their pages in place: page faults belong to no figure.
@@ -140,16 +128,21 @@ pub(crate) async fn open_destination(
     path: &Path,
     limits: Limits,
 ) -> Result<(AsyncCuFile, bool), Error> {
-    let mut new = OpenOptions::new();
-    new.write(true).create_new(true);
-    match limits.bound_request(new.open(engine, path)).await {
+    let options = OpenOptions::new().write(true);
+    let new = options.clone().create_new(true).open(engine, path);
+    match limits.bound_request(new).await {
         Ok(file) => Ok((file, true)),
-        Err(error) if error.kind() == tokio_cufile::ErrorKind::AlreadyExists => {
-            let mut existing = OpenOptions::new();
-            existing.write(true);
-            let file = limits.bound_request(existing.open(engine, path)).await?;
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let file = limits.bound_request(options.open(engine, path)).await?;
             Ok((file, false))
         }
         Err(error) => Err(error),
     }
+}
+
+/// Evicts the file's pages from the page cache, dirty ones too: those are written back first,
+/// since they stay otherwise. So do the pages that a process maps, and those of a tmpfs.
+pub(crate) async fn drop_cache(file: &AsyncCuFile) -> Result<(), Error> {
+    file.sync_data().await?;
+    file.drop_cache().await
 }

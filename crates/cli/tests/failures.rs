@@ -127,12 +127,13 @@ fn what_is_not_built_yet_is_refused_with_that_reason() {
 fn wrong_usage_is_2() {
     let folder = folder();
     let path = file(&folder, "f", &bytes(10_000));
-    let read: [&[&str]; 12] = [
+    let read: [&[&str]; 13] = [
         &["--require", "teleport"],
         &["--offset", "1KB"],
         &["--offset", "-1"],
         &["--length", "18446744073709551616"],
         &["--task-size", "0"],
+        &["--task-size", "12345"],
         &["--window", "1"],
         &["--deadline", "5"],
         &["--repeat", "0"],
