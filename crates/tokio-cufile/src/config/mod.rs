@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_be_are_named() {
-        let cases: [(&str, fn(&mut Config)); 7] = [
+        type Change = fn(&mut Config);
+        let cases: [(&str, Change); 7] = [
             ("task_size", |config| config.task_size = 0),
             ("task_size", |config| config.task_size = 4097),
             ("bounce_buffer_size", |config| {
