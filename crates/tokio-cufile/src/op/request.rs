@@ -57,31 +57,7 @@ fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-impl<T: Send + 'static> Request<T> {
-    pub(crate) fn new(
-        engine: &Arc<Shared>,
-        operation: Operation,
-        path: Arc<Path>,
-        role: Role<Error>,
-        job: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Self {
-        let cell = Arc::new(Cell {
-            job: Mutex::new(Some(Box::new(job) as Job<T>)),
-            result: Mutex::new(None),
-        });
-        let refusal = engine.check_process().err();
-        Self {
-            handle: Some(Handle::new(&engine.core, Arc::clone(&cell))),
-            cell: Some(cell),
-            role: Some(role),
-            refusal,
-            options: Options::default(),
-            operation,
-            path,
-            engine: Arc::clone(engine),
-        }
-    }
-
+impl<T> Request<T> {
     /// Nothing is issued after `at`; what was issued is waited for. Resolves to
     /// `DeadlineExceeded` then, or to the result if the call had been made.
     pub fn deadline(mut self, at: Instant) -> Self {
@@ -105,6 +81,32 @@ impl<T: Send + 'static> Request<T> {
         let handle = self.handle.as_ref().expect("the future has not completed");
         CancelHandle {
             canceller: handle.canceller(),
+        }
+    }
+}
+
+impl<T: Send + 'static> Request<T> {
+    pub(crate) fn new(
+        engine: &Arc<Shared>,
+        operation: Operation,
+        path: Arc<Path>,
+        role: Role<Error>,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Self {
+        let cell = Arc::new(Cell {
+            job: Mutex::new(Some(Box::new(job) as Job<T>)),
+            result: Mutex::new(None),
+        });
+        let refusal = engine.check_process().err();
+        Self {
+            handle: Some(Handle::new(&engine.core, Arc::clone(&cell))),
+            cell: Some(cell),
+            role: Some(role),
+            refusal,
+            options: Options::default(),
+            operation,
+            path,
+            engine: Arc::clone(engine),
         }
     }
 

@@ -145,6 +145,44 @@ struct Pending {
     route: FileRoute,
 }
 
+impl<B> Transfer<B> {
+    /// Nothing is issued after `at`; what was issued is waited for. Resolves to
+    /// `DeadlineExceeded` then, to the real outcome if everything had been issued, or to
+    /// `Quarantined` if nothing is heard for the engine's
+    /// [`quiet_limit`](crate::Config::quiet_limit). The engine's own clock watches it: no runtime
+    /// timer is needed.
+    pub fn deadline(mut self, at: Instant) -> Self {
+        self.options.deadline = Some(at);
+        self
+    }
+
+    /// The class that the operation waits in. Default: [`Priority::Normal`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.options.priority = Some(priority);
+        self
+    }
+
+    /// Insists on a way for the bytes: `PathRefused` before anything is issued where it is known
+    /// not to be available, `PathViolated` where the file system turns out to refuse it.
+    pub fn require(mut self, class: PathClass) -> Self {
+        self.require = Some(class);
+        self
+    }
+
+    /// What can cancel the operation from elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// After the future has completed.
+    #[must_use]
+    pub fn cancel_handle(&self) -> CancelHandle {
+        let handle = self.handle.as_ref().expect("the future has not completed");
+        CancelHandle {
+            canceller: handle.canceller(),
+        }
+    }
+}
+
 impl<B: IoBuf> Transfer<B> {
     pub(crate) fn new(
         engine: &Arc<Shared>,
@@ -192,42 +230,6 @@ impl<B: IoBuf> Transfer<B> {
             require: None,
             submitted: None,
             engine: Arc::clone(engine),
-        }
-    }
-
-    /// Nothing is issued after `at`; what was issued is waited for. Resolves to
-    /// `DeadlineExceeded` then, to the real outcome if everything had been issued, or to
-    /// `Quarantined` if nothing is heard for the engine's
-    /// [`quiet_limit`](crate::Config::quiet_limit). The engine's own clock watches it: no runtime
-    /// timer is needed.
-    pub fn deadline(mut self, at: Instant) -> Self {
-        self.options.deadline = Some(at);
-        self
-    }
-
-    /// The class that the operation waits in. Default: [`Priority::Normal`].
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.options.priority = Some(priority);
-        self
-    }
-
-    /// Insists on a way for the bytes: `PathRefused` before anything is issued where it is known
-    /// not to be available, `PathViolated` where the file system turns out to refuse it.
-    pub fn require(mut self, class: PathClass) -> Self {
-        self.require = Some(class);
-        self
-    }
-
-    /// What can cancel the operation from elsewhere.
-    ///
-    /// # Panics
-    ///
-    /// After the future has completed.
-    #[must_use]
-    pub fn cancel_handle(&self) -> CancelHandle {
-        let handle = self.handle.as_ref().expect("the future has not completed");
-        CancelHandle {
-            canceller: handle.canceller(),
         }
     }
 
