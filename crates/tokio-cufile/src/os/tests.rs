@@ -107,14 +107,12 @@ fn an_aligned_direct_read_returns_what_was_written() {
     }
 }
 
-#[allow(unsafe_code, reason = "calls the function under test")]
 fn read_page(
     fd: std::os::fd::BorrowedFd<'_>,
     page: &mut [u8],
     offset: u64,
 ) -> Result<usize, rustix::io::Errno> {
-    // SAFETY: `page` is borrowed exclusively, and is not used before the call is over.
-    unsafe { io::read_at(fd, page.as_mut_ptr(), page.len(), offset) }
+    rustix::io::pread(fd, page, offset)
 }
 
 #[test]
