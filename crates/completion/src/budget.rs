@@ -169,11 +169,16 @@ impl Budget {
         }
     }
 
-    /// Whether `cost` can be granted now without touching the reserve.
+    /// Whether `cost` can be granted now without touching the reserve. What urgent parts hold
+    /// counts as taken from it: kept free a second time, an endless run of small urgent parts would
+    /// starve a large part of another class.
     pub(crate) const fn fits_general(&self, cost: Cost) -> bool {
-        self.bytes.free >= cost.bytes + self.bytes_reserve
-            && self.parts.free > self.parts_reserve
-            && (!cost.slot || self.slots.free > self.slots_reserve)
+        let bytes_kept = self.bytes_reserve.saturating_sub(self.urgent_bytes);
+        let parts_kept = self.parts_reserve.saturating_sub(self.urgent_parts);
+        let slots_kept = self.slots_reserve.saturating_sub(self.urgent_slots);
+        self.bytes.free >= cost.bytes + bytes_kept
+            && self.parts.free > parts_kept
+            && (!cost.slot || self.slots.free > slots_kept)
     }
 
     /// Whether an urgent `cost` can be granted now from all that is free.
