@@ -6,7 +6,7 @@
 mod support;
 
 use support::hardware::outcome;
-use support::{Tally, Want, World, limits, scenarios};
+use support::{Tally, Want, World, limit, limits, scenarios};
 use tokio_cufile_completion::{Ending, Limits, PartKey, StopReason, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
@@ -82,7 +82,7 @@ fn the_error_is_the_first_by_offset_and_the_bytes_before_it_count() {
 #[test]
 fn after_a_failure_nothing_more_is_issued() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut job = world.submit(Want::read(&[10, 10, 10]));
@@ -96,7 +96,7 @@ fn after_a_failure_nothing_more_is_issued() {
 #[test]
 fn the_end_of_the_file_stops_later_parts_and_is_no_error() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 2,
+        parts: limit(2, 0),
         ..limits()
     });
     let mut job = world.submit(Want::read(&[10, 10, 10, 10]));

@@ -95,6 +95,7 @@ pub(super) enum Granted<D: Domain> {
 
 impl<D: Domain> Inner<D> {
     pub(super) fn new(limits: &Limits) -> Self {
+        let count = |all: u64| u32::try_from(all).expect("fewer than 2^32 parts and slots");
         Self {
             open: true,
             stopped: false,
@@ -104,8 +105,8 @@ impl<D: Domain> Inner<D> {
             scheduler: Scheduler::new(),
             barriers: BTreeMap::new(),
             budget: Budget::new(limits),
-            free_slots: (0..limits.slots).rev().collect(),
-            in_flight: Table::new(limits.parts),
+            free_slots: (0..count(limits.slots.capacity)).rev().collect(),
+            in_flight: Table::new(count(limits.parts.capacity)),
             timers: Timers::new(),
             disposal: DisposalList::new(),
             stray_completions: 0,
