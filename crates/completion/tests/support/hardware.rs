@@ -1,6 +1,7 @@
 //! Memory that hardware writes into, and the writing.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 #[cfg(completion_loom)]
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -16,15 +17,35 @@ use super::{Fake, Tally};
 /// How often the memory was released: more than once is a double free, and a write after the first
 /// time is a write into somebody else's memory.
 #[derive(Clone)]
-pub(crate) struct Memory(Arc<AtomicUsize>);
+pub(crate) struct Memory(Arc<Record>);
+
+struct Record {
+    releases: AtomicUsize,
+    /// Parts started and bytes moved without a fault: what a model of the outcome needs. Not for
+    /// the model checkers to explore.
+    started: AtomicU64,
+    moved: AtomicU64,
+}
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicUsize::new(0)))
+        Self(Arc::new(Record {
+            releases: AtomicUsize::new(0),
+            started: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+        }))
     }
 
     pub(crate) fn releases(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
+        self.0.releases.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn was_started(&self) -> bool {
+        self.0.started.load(Ordering::SeqCst) > 0
+    }
+
+    pub(crate) fn moved(&self) -> u64 {
+        self.0.moved.load(Ordering::SeqCst)
     }
 
     pub(crate) fn assert_held(&self) {
@@ -53,7 +74,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.memory.0.fetch_add(1, Ordering::SeqCst);
+        self.memory.0.releases.fetch_add(1, Ordering::SeqCst);
         assert!(
             !self.panics || std::thread::panicking(),
             "a payload whose drop panics"
@@ -64,7 +85,7 @@ impl Drop for Buffer {
 /// What hardware is to write.
 pub(crate) struct Touch {
     memory: Memory,
-    len: u64,
+    pub(crate) len: u64,
 }
 
 impl Touch {
@@ -79,6 +100,11 @@ impl Touch {
     pub(crate) fn hit(&self) {
         self.memory.assert_held();
     }
+
+    /// Notes what was moved, for a part that ends by name.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.memory.0.moved.fetch_add(bytes, Ordering::SeqCst);
+    }
 }
 
 /// A part that hardware works on.
@@ -89,6 +115,7 @@ pub(crate) struct Started<P: ReleasePolicy> {
 
 impl<P: ReleasePolicy> Started<P> {
     pub(crate) fn new(ticket: Ticket<Fake<P>>, task: Touch) -> Self {
+        task.memory.0.started.fetch_add(1, Ordering::SeqCst);
         Self { ticket, task }
     }
 
@@ -104,6 +131,9 @@ impl<P: ReleasePolicy> Started<P> {
 
     pub(crate) fn finish_with(self, bytes: u64, fault: Option<&'static str>) {
         self.task.hit();
+        if fault.is_none() && bytes <= self.task.len {
+            self.task.memory.0.moved.fetch_add(bytes, Ordering::SeqCst);
+        }
         self.ticket.finish(outcome(bytes, fault));
     }
 

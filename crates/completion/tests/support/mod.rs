@@ -8,9 +8,12 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+#[cfg(completion_loom)]
+pub(crate) mod explore;
 pub(crate) mod hardware;
 pub(crate) mod policies;
 pub(crate) mod scenarios;
+pub(crate) mod simulation;
 pub(crate) mod wakers;
 
 use std::collections::VecDeque;
@@ -169,6 +172,7 @@ impl<P: ReleasePolicy> World<P> {
             handle: Some(Handle::new(&self.core, buffer)),
             memory,
             want,
+            submitted: false,
             world: self.clone(),
         }
     }
@@ -364,7 +368,9 @@ pub(crate) type Outcome<P> = Settlement<Fake<P>, Buffer>;
 pub(crate) struct Job<P: ReleasePolicy> {
     pub(crate) handle: Option<Handle<Fake<P>, Buffer>>,
     pub(crate) memory: Memory,
-    want: Want,
+    pub(crate) want: Want,
+    /// For a test that submits later.
+    pub(crate) submitted: bool,
     world: World<P>,
 }
 
