@@ -325,7 +325,7 @@ fn a_dropped_file_and_a_dropped_open_leave_no_descriptor() {
 }
 
 #[test]
-fn a_file_refused_for_its_route_was_neither_cut_nor_made() {
+fn a_file_refused_for_its_route_is_not_cut() {
     let Some(ramfs) = Mount::ramfs() else { return };
     each_in(ramfs.path(), async |bench| {
         assert!(!bench.takes_direct);

@@ -63,7 +63,7 @@ fn a_read_of_no_bytes_is_done_and_changes_nothing() {
 }
 
 #[test]
-fn a_read_ends_where_the_file_ends_and_leaves_the_rest_of_the_memory_alone() {
+fn a_read_ends_where_the_file_ends() {
     each(async |bench| {
         for len in [0, 1, 511, 512, 4096, 4097, 70_001] {
             let content = pattern::bytes(2, len);

@@ -223,7 +223,8 @@ impl AsyncCuFile {
     /// Reads from `offset` (bytes) until `buf` is full or the file ends.
     ///
     /// [`Done::bytes`](crate::Done::bytes) is less than the length of `buf` only at the end of the
-    /// file, and 0 at or behind it; the rest of `buf` is untouched. A hole reads as zeros.
+    /// file, and 0 at or behind it; what `buf` holds behind them is unspecified then, since direct
+    /// I/O moves whole blocks. A hole reads as zeros.
     ///
     /// # Errors
     ///
@@ -516,7 +517,10 @@ impl OpenOptions {
         let open = move || {
             // Before anything is created or cut.
             asked.check().map_err(Error::from)?;
-            let handle = FileHandle::open(&opened_path, how)?;
+            let handle = FileHandle::open(&opened_path, how, |handle| {
+                route::choose(asked, &handle.direct_facts())?;
+                Ok(())
+            })?;
             AsyncCuFile::assemble(&shared, opened_path, handle, asked)
         };
         Request::new(&engine.shared, Operation::Open, path, Role::None, open)
