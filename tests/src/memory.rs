@@ -207,7 +207,7 @@ fn keep_read(outcome: Outcome, memory: &[u8]) -> Outcome {
     if outcome.error.is_none() && cached {
         assert!(
             rest.iter().all(|&byte| byte == CANARY),
-            "memory behind the end of the file has changed"
+            "memory behind the end of the file has changed: {outcome:?}"
         );
     }
     Outcome {

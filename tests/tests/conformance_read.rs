@@ -27,6 +27,12 @@ async fn check(
     let start = offset.min(content.len());
     let end = (offset + len).min(content.len());
     let outcome = read(&bench.engine, file, memory, len, offset as u64).await;
+    assert_eq!(
+        outcome.bytes,
+        end - start,
+        "{len} bytes at {offset} of {}, {memory:?}: {outcome:?}",
+        content.len()
+    );
     outcome.assert_read(&content[start..end]);
 }
 
