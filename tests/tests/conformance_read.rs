@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use tokio_cufile::{ErrorKind, HostBuffer};
 use tokio_cufile_tests::bench::Bench;
-use tokio_cufile_tests::memory::{self, KINDS, Memory, read, split};
+use tokio_cufile_tests::memory::{KINDS, Memory, read, split};
 use tokio_cufile_tests::{each, pattern};
 
 /// No multiple of anything.
@@ -210,7 +210,7 @@ fn a_read_sees_what_others_wrote_before_it() {
             let news = pattern::bytes(100 + round, 20_000);
             // Dirty in the page cache, where a direct read must find it.
             other.write_all_at(&news, 30_001).unwrap();
-            let outcome = memory::read(&bench.engine, &file, Memory::Buffer, 20_000, 30_001).await;
+            let outcome = read(&bench.engine, &file, Memory::Buffer, 20_000, 30_001).await;
             outcome.assert_read(&news);
         }
     });

@@ -150,8 +150,13 @@ impl<F: Clone> Ledger<F> {
             }
         };
         inner.unread = !inner.file_gone;
-        inner.doubt = Some(doubt.clone());
-        inner.file_gone.then_some(doubt)
+        let untold = inner.file_gone.then(|| doubt.clone());
+        inner.doubt = Some(doubt);
+        untold
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.inner).file_gone
     }
 }
 

@@ -70,7 +70,8 @@ impl<D: Domain> IssuedPart<D> {
     }
 
     /// The last instant at which a cancel is exact (I24). `None`: the operation was stopped, and
-    /// the part has been taken back. Otherwise the part counts as visible to hardware from here on.
+    /// the part has been taken back; its memory may be gone. Otherwise the part counts as visible to
+    /// hardware from here on.
     pub fn start(mut self) -> Option<(Ticket<D>, D::Task)> {
         let task = self.task.take()?;
         let (core, key, slot) = (Arc::clone(&self.core), self.key, self.slot);

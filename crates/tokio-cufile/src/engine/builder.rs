@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use completion::Limits;
+use completion::{Limit, Limits};
 use tokio::sync::{oneshot, watch};
 
 use super::clock::Clock;
@@ -156,7 +156,7 @@ impl EngineBuilder {
             bells: Arc::clone(&bells),
             lost_writes: Arc::clone(&lost_writes),
         };
-        let core = Core::new(limits(&config, slot_count)?, Box::new(host));
+        let core = Core::new(limits(&config, slot_count), Box::new(host));
         let (ended, has_ended) = watch::channel(false);
         threads::start(&core, &bells, clock, ended)?;
         tracing::info!(?config, slot_count, "engine built");
@@ -179,34 +179,31 @@ impl EngineBuilder {
 
 /// A slot for each thread, where the budget holds as many.
 fn slot_count(config: &Config) -> usize {
-    config
-        .num_threads
-        .min(config.budget / config.bounce_buffer_size)
-        .max(1)
+    let affordable = config.budget / config.bounce_buffer_size;
+    config.num_threads.min(affordable).max(1)
 }
 
-fn limits(config: &Config, slot_count: usize) -> Result<Limits> {
+fn limits(config: &Config, slot_count: usize) -> Limits {
     let part_max = config.task_size.max(config.bounce_buffer_size);
-    let share = |all: usize| {
-        if all < 2 {
-            0
-        } else {
-            (all / URGENT_SHARE).max(1)
-        }
+    let share = |all: usize| match all {
+        0 | 1 => 0,
+        _ => (all / URGENT_SHARE).max(1),
+    };
+    let limit = |capacity: usize| Limit {
+        capacity: capacity as u64,
+        reserve: share(capacity) as u64,
     };
     // Whatever is reserved, the largest part of another class must fit beside it.
-    let bytes_reserve = (config.budget / URGENT_SHARE).min(config.budget - part_max);
-    let count = |count: usize| {
-        u32::try_from(count).map_err(|_| Error::new(ErrorKind::InvalidInput, "too many threads"))
-    };
-    Ok(Limits {
-        bytes: config.budget as u64,
-        bytes_reserve: bytes_reserve as u64,
-        parts: count(config.num_threads)?,
-        parts_reserve: count(share(config.num_threads))?,
-        slots: count(slot_count)?,
-        slots_reserve: count(share(slot_count))?,
+    let bytes_reserve = share(config.budget).min(config.budget - part_max);
+    Limits {
+        bytes: Limit {
+            capacity: config.budget as u64,
+            reserve: bytes_reserve as u64,
+        },
+        parts: limit(config.num_threads),
+        slots: limit(slot_count),
+        workers: limit(config.num_threads),
         queued_max: config.queued_operations_max,
         quiet_limit: config.quiet_limit,
-    })
+    }
 }

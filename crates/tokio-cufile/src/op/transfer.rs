@@ -462,6 +462,7 @@ impl Iterator for Parts {
             cost: Cost {
                 bytes: part.len,
                 slot,
+                worker: true,
             },
             stages: if slot { 2 } else { 1 },
             task: Task::Transfer(TransferPart {
