@@ -111,6 +111,29 @@ fn the_end_of_the_file_stops_later_parts_and_is_no_error() {
 }
 
 #[test]
+fn a_part_that_meets_the_end_of_the_file_first_lets_the_parts_before_it_run() {
+    for fault in [None, Some("EIO")] {
+        let world = World::<WhenQuiet>::new(Limits {
+            parts: limit(3, 0),
+            ..limits()
+        });
+        let mut job = world.submit(Want::read(&[10, 10, 10, 10]));
+        let slow = world.outside.seen().parts.pop_front().expect("granted");
+        // The third and the fourth part are not needed any more, the first is.
+        world.start().finish_with(4, fault);
+        job.assert_pending();
+        assert!(world.try_start().is_none(), "behind the end");
+        world.outside.seen().parts.push_back(slow);
+        world.start().finish();
+        let outcome = job.outcome();
+        let ending = fault.map_or(Ending::Done, |fault| Ending::Failed { offset: 14, fault });
+        assert_eq!(outcome.ending, ending);
+        assert_eq!((outcome.bytes, outcome.parts), (14, 2));
+        world.assert_all_free(0);
+    }
+}
+
+#[test]
 fn bytes_behind_a_gap_do_not_count() {
     let world = world();
     let mut job = world.submit(Want::read(&[10, 10, 10]));

@@ -44,7 +44,7 @@ fn directories() -> [TempDir; 2] {
 }
 
 fn open(path: impl Into<PathBuf>, how: OpenHow) -> Result<FileHandle, Error> {
-    FileHandle::open(&Arc::from(path.into()), how)
+    FileHandle::open(&Arc::from(path.into()), how, |_| Ok(()))
 }
 
 fn open_error(path: impl Into<PathBuf>, how: OpenHow) -> Error {
