@@ -1,5 +1,7 @@
 //! What the integration tests share.
 
 pub mod skip;
+pub mod slow_fs;
 
 pub use skip::need;
+pub use slow_fs::SlowFs;
