@@ -1,5 +1,6 @@
 //! What the integration tests share.
 
+pub mod life;
 pub mod skip;
 pub mod slow_fs;
 

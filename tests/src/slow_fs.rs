@@ -4,18 +4,29 @@
 //! [holds](SlowFs::hold) a kind of request, waits until one [has arrived](SlowFs::next_held), does
 //! what it came for, and lets the request go. Requests reach the server one for one: the kernel
 //! caches nothing of the file and lets writes to it run in parallel.
+//!
+//! The server's threads have a table of descriptors of their own. With one table for the process, a
+//! test that dies with a file of its own file system open could never end: the kernel closes the
+//! file first, waits for the server's answer, and the server is dead; its connection would be
+//! closed next. So replies, which write to the connection, never leave those threads.
+#![allow(
+    unsafe_code,
+    reason = "no kept crate gives a thread its own table of descriptors"
+)]
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-use std::{fmt, fs};
+use std::{fmt, fs, io, thread};
 
 use fuser::{
-    BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
 };
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -59,7 +70,7 @@ pub struct Seen {
 /// The mounted file system. Dropping it answers everything that is held and unmounts.
 pub struct SlowFs {
     control: Arc<Control>,
-    session: Option<BackgroundSession>,
+    server: Option<thread::JoinHandle<()>>,
     folder: tempfile::TempDir,
 }
 
@@ -88,11 +99,18 @@ impl SlowFs {
         }
         let folder = tempfile::tempdir().expect("a folder to mount on");
         let control = Arc::new(Control::new(pattern(0, len)));
-        let server = Server(Arc::clone(&control));
-        let session = fuser::spawn_mount(server, folder.path(), &Config::default());
+        let (orders, inbox) = channel();
+        let (mounted, is_mounted) = channel();
+        let (server, path) = (
+            Server(Arc::clone(&control), orders),
+            folder.path().to_owned(),
+        );
+        let server = thread::spawn(move || serve(server, &path, inbox, &mounted));
+        let result = is_mounted.recv().expect("the server answers");
+        result.expect("FUSE mounts here");
         Some(Self {
             control,
-            session: Some(session.expect("FUSE mounts here")),
+            server: Some(server),
             folder,
         })
     }
@@ -180,11 +198,47 @@ impl Drop for SlowFs {
             std::mem::take(&mut state.held)
         };
         drop(held);
-        // Lazily: an engine may still be closing its descriptors. An ordinary user may not; then
-        // the session unmounts.
-        let _ = unmount(self.folder.path(), UnmountFlags::DETACH);
-        drop(self.session.take());
+        // Lazily: an engine may still be closing its descriptors.
+        if unmount(self.folder.path(), UnmountFlags::DETACH).is_err() {
+            let path = self.folder.path();
+            let mut helper = Command::new("fusermount3");
+            let _ = helper.args(["-u", "-z"]).arg(path).status();
+        }
+        // The server ends with the last descriptor, which may be long after.
+        drop(self.server.take());
     }
+}
+
+/// Mounts and serves, until the last descriptor of the unmounted file system is closed.
+fn serve(server: Server, path: &Path, inbox: Receiver<Order>, mounted: &Sender<io::Result<()>>) {
+    const CLOSE_RANGE_UNSHARE: libc::c_int = 2;
+    // SAFETY: this thread was just started and has used no descriptor; whatever opens one from
+    // here on, and whoever uses it, is this thread or one that it starts.
+    let result = unsafe { libc::close_range(3, libc::c_uint::MAX, CLOSE_RANGE_UNSHARE) };
+    let alone = match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    let session = alone.and_then(|()| {
+        let control = Arc::clone(&server.0);
+        thread::spawn(move || control.carry_out(&inbox));
+        Session::new(server, path, &Config::default())
+    });
+    match session {
+        Ok(session) => {
+            let _ = mounted.send(Ok(()));
+            let _ = session.run();
+        }
+        Err(error) => {
+            let _ = mounted.send(Err(error));
+        }
+    }
+}
+
+/// What a test wants done with a held request, for a thread of the server to do.
+enum Order {
+    Give(Seen, Answer),
+    Fail(Errno, Answer),
 }
 
 /// The bytes that a new file has from `offset` on.
@@ -200,7 +254,7 @@ pub fn pattern(offset: usize, len: usize) -> Vec<u8> {
 pub struct Held {
     seen: Seen,
     answer: Option<Answer>,
-    control: Arc<Control>,
+    orders: Sender<Order>,
 }
 
 enum Answer {
@@ -232,8 +286,16 @@ impl Held {
     /// Refuses.
     pub fn fail(mut self, errno: Errno) {
         if let Some(answer) = self.answer.take() {
-            answer.fail(errno);
+            order(&self.orders, Order::Fail(errno, answer));
         }
+    }
+}
+
+fn order(orders: &Sender<Order>, order: Order) {
+    if let Err(undone) = orders.send(order) {
+        // The server is gone. Here its replies would write to somebody else's descriptor.
+        #[expect(clippy::disallowed_methods, reason = "see above")]
+        std::mem::forget(undone);
     }
 }
 
@@ -278,7 +340,7 @@ impl Answer {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take() {
-            answer.give(&self.seen, &mut self.control.lock().content);
+            order(&self.orders, Order::Give(self.seen.clone(), answer));
         }
     }
 }
@@ -324,7 +386,18 @@ impl Control {
         woken.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arrived(self: &Arc<Self>, request: &Request, seen: (Kind, u64, usize), answer: Answer) {
+    fn carry_out(&self, inbox: &Receiver<Order>) {
+        for order in inbox {
+            match order {
+                Order::Give(seen, answer) => answer.give(&seen, &mut self.lock().content),
+                Order::Fail(errno, answer) => answer.fail(errno),
+            }
+        }
+    }
+}
+
+impl Server {
+    fn arrived(&self, request: &Request, seen: (Kind, u64, usize), answer: Answer) {
         let (kind, offset, len) = seen;
         let seen = Seen {
             kind,
@@ -332,9 +405,9 @@ impl Control {
             len,
             thread: thread_name(request.pid()),
         };
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.log.push(seen.clone());
-        self.changed.notify_all();
+        self.0.changed.notify_all();
         let failure = state.failures.iter().position(|&(of, _)| of == kind);
         if let Some((_, errno)) = failure.and_then(|at| state.failures.remove(at)) {
             return answer.fail(errno);
@@ -345,7 +418,7 @@ impl Control {
         state.held.push_back(Held {
             seen,
             answer: Some(answer),
-            control: Arc::clone(self),
+            orders: self.1.clone(),
         });
     }
 }
@@ -376,7 +449,7 @@ fn attributes(size: u64) -> FileAttr {
     }
 }
 
-struct Server(Arc<Control>);
+struct Server(Arc<Control>, Sender<Order>);
 
 impl Server {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
@@ -428,15 +501,14 @@ impl Filesystem for Server {
         match size {
             Some(size) => {
                 let answer = Answer::Resized(reply, size);
-                self.0.arrived(request, (Kind::Resize, size, 0), answer);
+                self.arrived(request, (Kind::Resize, size, 0), answer);
             }
             None => reply.attr(&Duration::ZERO, &self.attributes(ino)),
         }
     }
 
     fn open(&self, request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.0
-            .arrived(request, (Kind::Open, 0, 0), Answer::Opened(reply));
+        self.arrived(request, (Kind::Open, 0, 0), Answer::Opened(reply));
     }
 
     fn read(
@@ -451,7 +523,7 @@ impl Filesystem for Server {
         reply: ReplyData,
     ) {
         let asked = (Kind::Read, offset, size as usize);
-        self.0.arrived(request, asked, Answer::Data(reply));
+        self.arrived(request, asked, Answer::Data(reply));
     }
 
     fn write(
@@ -468,7 +540,7 @@ impl Filesystem for Server {
     ) {
         let asked = (Kind::Write, offset, data.len());
         let answer = Answer::Written(reply, data.to_vec());
-        self.0.arrived(request, asked, answer);
+        self.arrived(request, asked, answer);
     }
 
     fn fsync(
@@ -479,8 +551,7 @@ impl Filesystem for Server {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.0
-            .arrived(request, (Kind::Sync, 0, 0), Answer::Empty(reply));
+        self.arrived(request, (Kind::Sync, 0, 0), Answer::Empty(reply));
     }
 
     fn flush(
@@ -491,8 +562,7 @@ impl Filesystem for Server {
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.0
-            .arrived(request, (Kind::Flush, 0, 0), Answer::Empty(reply));
+        self.arrived(request, (Kind::Flush, 0, 0), Answer::Empty(reply));
     }
 
     fn release(
@@ -505,8 +575,7 @@ impl Filesystem for Server {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.0
-            .arrived(request, (Kind::Release, 0, 0), Answer::Empty(reply));
+        self.arrived(request, (Kind::Release, 0, 0), Answer::Empty(reply));
     }
 }
 
