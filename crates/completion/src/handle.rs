@@ -102,7 +102,9 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
             .downcast::<T>()
             .expect("`new` boxed a T, and nobody else boxes payloads")
     }
+}
 
+impl<D: Domain, T> Handle<D, T> {
     /// What can cancel the operation from elsewhere.
     pub fn canceller(&self) -> Canceller<D> {
         Canceller {

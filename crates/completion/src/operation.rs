@@ -152,7 +152,7 @@ pub(crate) struct State<D: Domain> {
     pub(crate) phase: Phase,
     pub(crate) detached: bool,
     pub(crate) stop: Option<StopReason>,
-    /// A part failed or met the end of the file: no later part is needed.
+    /// A part failed or met the end of the file: no part behind it is needed.
     ended_early: bool,
     /// The last part was granted.
     exhausted: bool,
@@ -235,6 +235,18 @@ impl<D: Domain> State<D> {
     /// Whether no further part is to be issued.
     pub(crate) const fn is_stopping(&self) -> bool {
         self.stop.is_some() || self.ended_early || !self.is_live()
+    }
+
+    /// The first offset from which no part is needed any more. After an early end, the parts before
+    /// it are: one behind them may have met the end of the file first.
+    pub(crate) const fn unneeded_from(&self) -> u64 {
+        if self.stop.is_some() || !self.is_live() {
+            0
+        } else if self.ended_early {
+            self.gap
+        } else {
+            u64::MAX
+        }
     }
 
     /// Whether nothing is in flight and nothing will be (I3).

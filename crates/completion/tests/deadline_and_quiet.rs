@@ -6,7 +6,7 @@
 mod support;
 
 use support::hardware::{Started, outcome};
-use support::{Job, Want, World, ledger, limits, scenarios};
+use support::{Job, Want, World, ledger, limit, limits, scenarios};
 use tokio_cufile_completion::{Ending, Limits, Loss, Rejection, StopReason, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
@@ -27,7 +27,7 @@ fn a_deadline_that_is_past_at_submit_issues_nothing() {
 #[test]
 fn a_deadline_withdraws_what_is_queued() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut blocker = world.submit(Want::read(&[8]));
@@ -293,7 +293,7 @@ fn a_failure_before_the_refused_part_is_what_is_reported() {
 #[test]
 fn with_every_part_quarantined_everything_is_refused() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut waiting = {

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::task::Context;
 
 use support::wakers::Counter;
-use support::{Job, Want, World, ledger, limits};
+use support::{Job, Want, World, ledger, limit, limits};
 use tokio_cufile_completion::{Limits, WhenQuiet};
 
 thread_local! {
@@ -48,7 +48,7 @@ fn assert_drop_allocates_nothing(job: &mut Job<WhenQuiet>, state: &str) {
 
 fn narrow() -> World<WhenQuiet> {
     World::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     })
 }

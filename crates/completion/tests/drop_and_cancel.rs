@@ -5,7 +5,7 @@
 
 mod support;
 
-use support::{Want, World, ledger, limits, scenarios};
+use support::{Want, World, ledger, limit, limits, scenarios};
 use tokio_cufile_completion::{Ending, Limits, Next, Rejection, StopReason, WhenQuiet};
 
 type Sound = World<WhenQuiet>;
@@ -17,7 +17,7 @@ fn world() -> Sound {
 /// One part at a time.
 fn narrow() -> Sound {
     World::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     })
 }
@@ -69,7 +69,7 @@ fn dropped_while_issued_it_is_kept_until_it_is_quiet() {
 #[test]
 fn dropped_between_stages_the_next_stage_is_skipped_and_the_slot_stays() {
     let world = World::<WhenQuiet>::new(Limits {
-        slots: 1,
+        slots: limit(1, 0),
         ..limits()
     });
     let mut job = world.submit(Want::read(&[8]).through_slot(2));
@@ -278,7 +278,7 @@ fn a_canceller_that_outlives_the_operation_keeps_no_payload() {
 #[test]
 fn a_full_queue_refuses_and_hands_the_payload_back() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         queued_max: 1,
         ..limits()
     });

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::hardware::Memory;
 use support::wakers::{Counter, Inline};
-use support::{Fake, Want, World, limits, scenarios};
+use support::{Fake, Want, World, limit, limits, scenarios};
 use tokio_cufile_completion::{Core, Disposal, Ending, Limits, Part, Spec, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
@@ -135,7 +135,7 @@ fn wakers_run_without_a_lock() {
 fn part_iterators_are_dropped_without_a_lock() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         queued_max: 2,
         ..limits()
     });
@@ -171,7 +171,7 @@ fn part_iterators_are_dropped_without_a_lock() {
 fn a_quarantined_operation_does_not_keep_itself_alive() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut job = world.prepare(Want::read(&[8, 8]));

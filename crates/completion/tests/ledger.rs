@@ -5,7 +5,7 @@
 
 mod support;
 
-use support::{Want, World, ledger, limits, scenarios};
+use support::{Want, World, ledger, limit, limits, scenarios};
 use tokio_cufile_completion::{Ending, Limits, Loss, StopReason, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
@@ -14,7 +14,7 @@ fn world() -> World<WhenQuiet> {
 
 fn narrow() -> World<WhenQuiet> {
     World::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     })
 }

@@ -10,13 +10,13 @@ mod support;
 use loom::thread;
 use support::explore::{explore, explore_with};
 use support::wakers::{block_on, wait};
-use support::{Job, Want, World, ledger, limits};
+use support::{Job, Want, World, ledger, limit, limits};
 use tokio_cufile_completion::{Ending, Limits, Rejection, StopReason, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
     World::new(Limits {
-        parts: 1,
-        slots: 1,
+        parts: limit(1, 0),
+        slots: limit(1, 0),
         ..limits()
     })
 }
@@ -193,7 +193,7 @@ fn start_cancel_and_drop_at_once_end_the_operation_once() {
 fn a_finish_a_loss_and_a_submit_at_once_conserve_the_permits() {
     explore_with(PREEMPTIONS_OF_THREE, || {
         let world = World::<WhenQuiet>::new(Limits {
-            parts: 2,
+            parts: limit(2, 0),
             ..limits()
         });
         let mut sound = world.submit(Want::read(&[8]));

@@ -19,12 +19,12 @@ use loom::thread;
 use support::explore::{assert_caught, explore};
 use support::policies::{FreeOnCancel, FreeOnDeadline, FreeOnDrop, WakeBeforePublish};
 use support::wakers::wait;
-use support::{Job, Want, World, limits};
+use support::{Job, Want, World, limit, limits};
 use tokio_cufile_completion::{Ending, Limits, ReleasePolicy, StopReason, WhenQuiet};
 
 fn world<P: ReleasePolicy>() -> World<P> {
     World::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     })
 }

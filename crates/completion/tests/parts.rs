@@ -6,7 +6,7 @@
 mod support;
 
 use support::hardware::outcome;
-use support::{Tally, Want, World, limits, scenarios};
+use support::{Tally, Want, World, limit, limits, scenarios};
 use tokio_cufile_completion::{Ending, Limits, PartKey, StopReason, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
@@ -82,7 +82,7 @@ fn the_error_is_the_first_by_offset_and_the_bytes_before_it_count() {
 #[test]
 fn after_a_failure_nothing_more_is_issued() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut job = world.submit(Want::read(&[10, 10, 10]));
@@ -96,7 +96,7 @@ fn after_a_failure_nothing_more_is_issued() {
 #[test]
 fn the_end_of_the_file_stops_later_parts_and_is_no_error() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 2,
+        parts: limit(2, 0),
         ..limits()
     });
     let mut job = world.submit(Want::read(&[10, 10, 10, 10]));
@@ -108,6 +108,29 @@ fn the_end_of_the_file_stops_later_parts_and_is_no_error() {
     assert_eq!(outcome.ending, Ending::Done);
     assert_eq!((outcome.bytes, outcome.parts), (6, 1));
     world.assert_all_free(0);
+}
+
+#[test]
+fn a_part_that_meets_the_end_of_the_file_first_lets_the_parts_before_it_run() {
+    for fault in [None, Some("EIO")] {
+        let world = World::<WhenQuiet>::new(Limits {
+            parts: limit(3, 0),
+            ..limits()
+        });
+        let mut job = world.submit(Want::read(&[10, 10, 10, 10]));
+        let slow = world.outside.seen().parts.pop_front().expect("granted");
+        // The third and the fourth part are not needed any more, the first is.
+        world.start().finish_with(4, fault);
+        job.assert_pending();
+        assert!(world.try_start().is_none(), "behind the end");
+        world.outside.seen().parts.push_back(slow);
+        world.start().finish();
+        let outcome = job.outcome();
+        let ending = fault.map_or(Ending::Done, |fault| Ending::Failed { offset: 14, fault });
+        assert_eq!(outcome.ending, ending);
+        assert_eq!((outcome.bytes, outcome.parts), (14, 2));
+        world.assert_all_free(0);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 mod support;
 
 use support::hardware::Started;
-use support::{Job, Want, World, limits};
+use support::{Job, Want, World, limit, limits};
 use tokio_cufile_completion::{Class, Ending, Limits, WhenQuiet};
 
 /// How many grants a waiting class sees pass, as `docs/completion-model.md` promises.
@@ -20,7 +20,7 @@ type Sound = World<WhenQuiet>;
 
 fn narrow() -> Sound {
     World::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     })
 }
@@ -89,7 +89,7 @@ fn bulk_is_granted_once_in_every_seventeen_under_endless_urgent() {
 #[test]
 fn with_all_classes_waiting_none_starves() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         queued_max: 1000,
         ..limits()
     });
@@ -147,8 +147,8 @@ fn a_large_part_is_not_starved_by_small_ones_of_its_class() {
 #[test]
 fn a_large_bulk_part_is_not_starved_by_endless_urgent_ones_within_the_reserve() {
     let world = World::<WhenQuiet>::new(Limits {
-        bytes_reserve: 100,
-        parts_reserve: 3,
+        bytes: limit(1000, 100),
+        parts: limit(4, 3),
         queued_max: 3000,
         ..limits()
     });
@@ -165,9 +165,9 @@ fn a_large_bulk_part_is_not_starved_by_endless_urgent_ones_within_the_reserve() 
 #[test]
 fn urgent_has_a_reserve_that_nobody_else_can_take() {
     let world = World::<WhenQuiet>::new(Limits {
-        bytes_reserve: 100,
-        parts_reserve: 1,
-        slots_reserve: 1,
+        bytes: limit(1000, 100),
+        parts: limit(4, 1),
+        slots: limit(2, 1),
         ..limits()
     });
     let bulk: Vec<_> = (0..10)
@@ -184,8 +184,7 @@ fn urgent_has_a_reserve_that_nobody_else_can_take() {
 #[test]
 fn slots_in_reserve_are_for_urgent_only() {
     let world = World::<WhenQuiet>::new(Limits {
-        slots: 2,
-        slots_reserve: 1,
+        slots: limit(2, 1),
         ..limits()
     });
     let normal: Vec<_> = (0..2)
@@ -200,10 +199,10 @@ fn slots_in_reserve_are_for_urgent_only() {
 }
 
 #[test]
-#[should_panic(expected = "the reserve is the whole budget")]
+#[should_panic(expected = "the reserve leaves nothing to others")]
 fn a_reserve_that_leaves_nothing_is_refused() {
     let _ = Sound::new(Limits {
-        bytes_reserve: 1000,
+        bytes: limit(1000, 1000),
         ..limits()
     });
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use support::wakers::Counter;
-use support::{Want, World, ledger, limits};
+use support::{Want, World, ledger, limit, limits};
 use tokio_cufile_completion::{Drained, Ending, Limits, Rejection, StopReason, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
@@ -37,7 +37,7 @@ fn nothing_is_admitted_after_admission_was_closed() {
 #[test]
 fn closing_admission_lets_what_is_live_go_on() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut first = world.submit(Want::read(&[8]));
@@ -55,7 +55,7 @@ fn closing_admission_lets_what_is_live_go_on() {
 #[test]
 fn stop_all_withdraws_what_is_queued_and_drains_what_is_issued() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 2,
+        parts: limit(2, 0),
         ..limits()
     });
     let mut issued = world.submit(Want::read(&[8]));
@@ -151,7 +151,7 @@ fn every_waiter_for_the_drain_is_woken() {
 #[test]
 fn a_drain_that_ends_with_a_dropped_future_is_told_by_the_disposer() {
     let world = World::<WhenQuiet>::new(Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut blocker = world.submit(Want::read(&[8]));

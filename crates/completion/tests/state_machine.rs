@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use support::hardware::{Started, outcome};
 use support::policies::{DropLedger, ForgetPermit, FreeOnCancel, FreeOnDeadline, FreeOnDrop};
 use support::simulation::{Choices, Fate, File, Seeded, assert_end, random_end, random_want};
-use support::{Job, World, ledger};
+use support::{Job, World, ledger, limit};
 use tokio_cufile_completion::{IssuedPart, Limits, PartKey, ReleasePolicy, WhenQuiet};
 
 const RUNS: u64 = if cfg!(miri) { 3 } else { 5000 };
@@ -31,12 +31,9 @@ struct Simulation<P: ReleasePolicy> {
 impl<P: ReleasePolicy> Simulation<P> {
     fn new(seed: u64) -> Self {
         let limits = Limits {
-            bytes: 1000,
-            bytes_reserve: 300,
-            parts: 40,
-            parts_reserve: 2,
-            slots: 20,
-            slots_reserve: 1,
+            bytes: limit(1000, 300),
+            parts: limit(40, 2),
+            slots: limit(20, 1),
             queued_max: 20,
             ..support::limits()
         };

@@ -252,6 +252,10 @@ impl Error {
         })
     }
 
+    pub(crate) fn with_offset(self, offset: u64) -> Self {
+        self.with(|inner| inner.offset = Some(offset))
+    }
+
     pub(crate) fn with_backend(self, backend: Backend) -> Self {
         self.with(|inner| inner.backend = Some(backend))
     }
@@ -328,16 +332,23 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.inner;
+        let mut before = "";
         if let Some(operation) = inner.operation {
-            write!(f, "{operation} ")?;
+            write!(f, "{operation}")?;
+            before = " ";
         }
         if let Some(path) = &inner.path {
-            write!(f, "{} ", path.display())?;
+            write!(f, "{before}{}", path.display())?;
+            before = " ";
         }
-        if let (Some(offset), Some(length)) = (inner.offset, inner.length) {
-            write!(f, "at offset {offset}, {length} bytes")?;
+        match (inner.offset, inner.length) {
+            (Some(offset), Some(length)) => {
+                write!(f, "{before}at offset {offset}, {length} bytes")?;
+            }
+            (Some(offset), None) => write!(f, "{before}at offset {offset}")?,
+            _ => {}
         }
-        if inner.operation.is_some() || inner.path.is_some() || inner.offset.is_some() {
+        if !before.is_empty() {
             f.write_str(": ")?;
         }
         let kind = inner.kind.description();

@@ -9,6 +9,8 @@ use std::time::Duration;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
+    /// The compat backend's ring.
+    CompatUring,
     /// The compat backend's `preadv`/`pwritev` thread pool.
     CompatPool,
 }
@@ -16,6 +18,7 @@ pub enum Backend {
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::CompatUring => "compat-uring",
             Self::CompatPool => "compat-pool",
         })
     }
@@ -159,7 +162,7 @@ impl FromStr for PathClass {
 }
 
 /// Bytes counted by the path they took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathBytes([u64; DataPath::ALL.len()]);
 
 impl PathBytes {
@@ -191,6 +194,14 @@ impl PathBytes {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
+    }
+}
+
+impl fmt::Debug for PathBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(path, bytes)| (path.name(), bytes)))
+            .finish()
     }
 }
 

@@ -1,2 +1,59 @@
-//! Project commands.
-fn main() {}
+//! The project's own commands. `cargo xtask help` lists them.
+
+mod args;
+mod ci;
+mod facts;
+mod models;
+mod place;
+mod process;
+mod report;
+mod skips;
+mod tally;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use args::Command;
+use report::Report;
+
+/// Every fallible step says what went wrong in one text for a person.
+type Result<T, E = String> = std::result::Result<T, E>;
+
+fn main() -> ExitCode {
+    let command = match args::parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(message) => {
+            eprintln!("xtask: {message}\n\n{}", args::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match run(command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<bool> {
+    match command {
+        Command::Help => {
+            println!("{}", args::USAGE);
+            Ok(true)
+        }
+        Command::Tidy => tidy::print_findings(),
+        Command::Test(groups) => {
+            let mut report = Report::new()?;
+            test::run(&groups, &mut report);
+            report.finish()
+        }
+        Command::Ci => {
+            let mut report = Report::new()?;
+            ci::run(&mut report);
+            report.finish()
+        }
+    }
+}

@@ -95,6 +95,7 @@ pub(super) enum Granted<D: Domain> {
 
 impl<D: Domain> Inner<D> {
     pub(super) fn new(limits: &Limits) -> Self {
+        let count = |all: u64| u32::try_from(all).expect("fewer than 2^32 parts and slots");
         Self {
             open: true,
             stopped: false,
@@ -104,8 +105,8 @@ impl<D: Domain> Inner<D> {
             scheduler: Scheduler::new(),
             barriers: BTreeMap::new(),
             budget: Budget::new(limits),
-            free_slots: (0..limits.slots).rev().collect(),
-            in_flight: Table::new(limits.parts),
+            free_slots: (0..count(limits.slots.capacity)).rev().collect(),
+            in_flight: Table::new(count(limits.parts.capacity)),
             timers: Timers::new(),
             disposal: DisposalList::new(),
             stray_completions: 0,
@@ -269,7 +270,7 @@ impl<D: Domain> Inner<D> {
         state.queued_at = None;
         state.refusal = Some(Rejection::NoCapacity);
         state.stop.get_or_insert(StopReason::Shutdown);
-        self.abandon_unstarted(operation, &mut state);
+        self.abandon_unstarted(operation, &mut state, 0);
         if state.is_quiet() {
             state.end();
             self.settle(operation, &mut state, effects);
@@ -294,19 +295,23 @@ impl<D: Domain> Inner<D> {
         self.set_timer(operation, state, now.after(self.quiet_limit), effects);
     }
 
-    /// Lets go of the parts that a backend holds and has not started: no hardware knows of them, so
-    /// they need not be waited for (I24). Their permits follow when the backend comes to them.
+    /// Lets go of the parts, from offset `from` on, that a backend holds and has not started: no
+    /// hardware knows of them, so they need not be waited for (I24). Their permits follow when the
+    /// backend comes to them.
     pub(super) fn abandon_unstarted(
         &mut self,
         operation: &Arc<Operation<D>>,
         state: &mut State<D>,
+        from: u64,
     ) {
         if !state.has_parts_out() {
             return;
         }
         for part in self.in_flight.values() {
             let is_theirs = |of: &Arc<Operation<D>>| Arc::ptr_eq(of, operation);
-            if part.standing == Standing::Reserved && part.operation.as_ref().is_some_and(is_theirs)
+            if part.standing == Standing::Reserved
+                && part.offset >= from
+                && part.operation.as_ref().is_some_and(is_theirs)
             {
                 part.operation = None;
                 state.part_withdrawn(part.offset);
@@ -369,7 +374,7 @@ impl<D: Domain> Inner<D> {
         }
         state.stop.get_or_insert(why);
         let withdrawn = self.unqueue(operation, &mut state);
-        self.abandon_unstarted(operation, &mut state);
+        self.abandon_unstarted(operation, &mut state, 0);
         if state.is_quiet() || D::Policy::releases_in_flight(why) {
             state.end();
             self.settle(operation, &mut state, effects);
@@ -401,7 +406,7 @@ impl<D: Domain> Inner<D> {
                     // Another operation may be next now: the disposer grants it.
                     effects.disposal = true;
                 }
-                self.abandon_unstarted(operation, &mut state);
+                self.abandon_unstarted(operation, &mut state, 0);
                 if state.is_quiet() || D::Policy::releases_in_flight(StopReason::Dropped) {
                     state.end();
                     self.settle(operation, &mut state, effects);

@@ -51,7 +51,8 @@ impl<D: Domain> Core<D> {
     ///
     /// # Panics
     ///
-    /// When a reserve in `limits` leaves nothing to other classes.
+    /// When a reserve in `limits` leaves nothing to other classes, or when there are more parts or
+    /// slots than 2^32.
     #[must_use]
     pub fn new(limits: Limits, environment: Box<dyn Environment<D>>) -> Arc<Self> {
         let inner = Inner::new(&limits);
@@ -84,9 +85,10 @@ impl<D: Domain> Core<D> {
     pub fn census(&self) -> Census {
         let inner = self.lock();
         Census {
-            bytes: inner.budget.bytes,
-            parts: inner.budget.parts,
-            slots: inner.budget.slots,
+            bytes: inner.budget.bytes(),
+            parts: inner.budget.parts(),
+            slots: inner.budget.slots(),
+            workers: inner.budget.workers(),
             queued: inner.queued(),
             live: inner.live,
             stray_completions: inner.stray_completions,

@@ -24,7 +24,7 @@ impl<D: Domain> Inner<D> {
             return false;
         };
         let mut state = operation.lock();
-        if state.is_stopping() {
+        if part.offset >= state.unneeded_from() {
             drop(state);
             self.take_back(key, effects);
             return false;
@@ -117,7 +117,8 @@ impl<D: Domain> Inner<D> {
         state.heard_at = now;
         state.part_finished(part.offset, part.len, outcome);
         let withdrawn = if state.is_stopping() {
-            self.abandon_unstarted(&operation, &mut state);
+            let unneeded = state.unneeded_from();
+            self.abandon_unstarted(&operation, &mut state, unneeded);
             self.unqueue(&operation, &mut state)
         } else {
             None
@@ -203,7 +204,7 @@ impl<D: Domain> Inner<D> {
             return None;
         }
         let withdrawn = self.unqueue(operation, &mut state);
-        self.abandon_unstarted(operation, &mut state);
+        self.abandon_unstarted(operation, &mut state, 0);
         #[expect(clippy::disallowed_methods, reason = "this is the quarantine")]
         std::mem::forget(state.payload.take());
         state.ending = Some(Ending::Quarantined);

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tokio_cufile_completion::{
     Census, Class, Core, Cost, Disposal, Domain, Doubt, Environment, Handle, IssuedPart, Ledger,
-    Limits, Part, ReleasePolicy, Report, Role, Settlement, Spec, Tick,
+    Limit, Limits, Part, ReleasePolicy, Report, Role, Settlement, Spec, Tick,
 };
 
 use self::hardware::{Buffer, Memory, Started, Touch};
@@ -112,15 +112,17 @@ impl<P: ReleasePolicy> Environment<Fake<P>> for Door<P> {
     }
 }
 
+pub(crate) const fn limit(capacity: u64, reserve: u64) -> Limit {
+    Limit { capacity, reserve }
+}
+
 /// Room for four parts of any size up to 1000 bytes, two slots, no reserve.
 pub(crate) const fn limits() -> Limits {
     Limits {
-        bytes: 1000,
-        bytes_reserve: 0,
-        parts: 4,
-        parts_reserve: 0,
-        slots: 2,
-        slots_reserve: 0,
+        bytes: limit(1000, 0),
+        parts: limit(4, 0),
+        slots: limit(2, 0),
+        workers: limit(0, 0),
         queued_max: 64,
         quiet_limit: QUIET_LIMIT,
     }
@@ -342,7 +344,11 @@ impl Want {
             Some(Part {
                 offset,
                 len,
-                cost: Cost { bytes: len, slot },
+                cost: Cost {
+                    bytes: len,
+                    slot,
+                    worker: false,
+                },
                 stages,
                 task: Touch::new(&memory, len),
             })

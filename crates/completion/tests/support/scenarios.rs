@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use tokio_cufile_completion::{Ending, Loss, ReleasePolicy, StopReason};
 
 use super::wakers::Inline;
-use super::{Want, World, hardware, ledger, limits};
+use super::{Want, World, hardware, ledger, limit, limits};
 
 /// I3: a cancel gives no memory back that hardware still writes.
 pub(crate) fn memory_outlives_a_cancel<P: ReleasePolicy>() {
@@ -49,7 +49,7 @@ pub(crate) fn memory_outlives_its_future<P: ReleasePolicy>() {
 /// I6: a completion for an entry's earlier life does not touch its present one.
 pub(crate) fn a_stale_completion_touches_nobody<P: ReleasePolicy>() {
     let world = World::<P>::new(tokio_cufile_completion::Limits {
-        parts: 1,
+        parts: limit(1, 0),
         ..limits()
     });
     let mut first = world.submit(Want::read(&[8]));
@@ -91,7 +91,7 @@ pub(crate) fn a_lost_write_reaches_the_next_sync<P: ReleasePolicy>() {
 /// I3, I17: a slot belongs to its part until the last stage was seen complete.
 pub(crate) fn a_slot_is_held_to_the_last_stage<P: ReleasePolicy>() {
     let world = World::<P>::new(tokio_cufile_completion::Limits {
-        slots: 1,
+        slots: limit(1, 0),
         ..limits()
     });
     let mut first = world.submit(Want::read(&[8]).through_slot(2));

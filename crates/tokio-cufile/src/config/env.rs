@@ -24,21 +24,36 @@ impl Config {
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut config = Self::default();
         let first = |names: &[&'static str]| {
-            names.iter().find_map(|&name| lookup(name).map(|value| (name, value)))
+            names
+                .iter()
+                .find_map(|&name| lookup(name).map(|value| (name, value)))
         };
         let count = |names: &[&'static str], field: &mut usize| -> Result<()> {
             if let Some((name, value)) = first(names) {
-                *field = value.trim().parse().map_err(|_| wrong(name, &value, "a whole number"))?;
+                *field = value
+                    .trim()
+                    .parse()
+                    .map_err(|_| wrong(name, &value, "a whole number"))?;
             }
             Ok(())
         };
         count(
-            &["TOKIO_CUFILE_NUM_THREADS", "KVIKIO_NTHREADS", "KVIKIO_NUM_THREADS"],
+            &[
+                "TOKIO_CUFILE_NUM_THREADS",
+                "KVIKIO_NTHREADS",
+                "KVIKIO_NUM_THREADS",
+            ],
             &mut config.num_threads,
         )?;
-        count(&["TOKIO_CUFILE_TASK_SIZE", "KVIKIO_TASK_SIZE"], &mut config.task_size)?;
         count(
-            &["TOKIO_CUFILE_BOUNCE_BUFFER_SIZE", "KVIKIO_BOUNCE_BUFFER_SIZE"],
+            &["TOKIO_CUFILE_TASK_SIZE", "KVIKIO_TASK_SIZE"],
+            &mut config.task_size,
+        )?;
+        count(
+            &[
+                "TOKIO_CUFILE_BOUNCE_BUFFER_SIZE",
+                "KVIKIO_BOUNCE_BUFFER_SIZE",
+            ],
             &mut config.bounce_buffer_size,
         )?;
         if let Some((name, value)) = first(&["TOKIO_CUFILE_COMPAT_MODE", "KVIKIO_COMPAT_MODE"]) {
@@ -57,8 +72,11 @@ impl Config {
 }
 
 fn wrong(name: &str, value: &str, expected: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("{name} is '{value}', not {expected}"))
-        .with_operation(Operation::Build)
+    Error::new(
+        ErrorKind::InvalidInput,
+        format!("{name} is '{value}', not {expected}"),
+    )
+    .with_operation(Operation::Build)
 }
 
 #[cfg(test)]
@@ -80,8 +98,14 @@ mod tests {
     #[test]
     fn kvikio_names_are_understood_and_the_own_name_wins() {
         let config = from(&[("KVIKIO_NTHREADS", "3"), ("KVIKIO_COMPAT_MODE", "yes")]).unwrap();
-        assert_eq!((config.num_threads, config.compat_mode), (3, CompatMode::On));
-        let both = [("KVIKIO_TASK_SIZE", "1"), ("TOKIO_CUFILE_TASK_SIZE", "8192")];
+        assert_eq!(
+            (config.num_threads, config.compat_mode),
+            (3, CompatMode::On)
+        );
+        let both = [
+            ("KVIKIO_TASK_SIZE", "1"),
+            ("TOKIO_CUFILE_TASK_SIZE", "8192"),
+        ];
         assert_eq!(from(&both).unwrap().task_size, 8192);
     }
 
@@ -93,7 +117,10 @@ mod tests {
 
     #[test]
     fn a_bad_value_names_its_variable() {
-        for (name, value) in [("KVIKIO_NTHREADS", "many"), ("TOKIO_CUFILE_COMPAT_MODE", "2")] {
+        for (name, value) in [
+            ("KVIKIO_NTHREADS", "many"),
+            ("TOKIO_CUFILE_COMPAT_MODE", "2"),
+        ] {
             let error = from(&[(name, value)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(name), "{error}");

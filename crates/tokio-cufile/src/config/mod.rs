@@ -81,8 +81,14 @@ pub struct Config {
     pub cache: CacheMode,
     /// Bytes in one part of a split operation. Default: 4 MiB, below which a copy to a GPU slows.
     pub task_size: usize,
-    /// Threads of the pool, and parts in flight at once. Default: 8.
+    /// Threads of the pool: parts through the page cache, staged ones and, without a ring, all
+    /// others in flight at once. Default: 8.
     pub num_threads: usize,
+    /// Parts in flight in the ring at once. Default: 128.
+    pub queue_depth: usize,
+    /// How long the ring thread looks for the next event before it sleeps, after a part of at most
+    /// 64 KiB; zero for not at all. Default: 50 microseconds.
+    pub spin_limit: Duration,
     /// Bytes in one staging slot. Default: 4 MiB, one part.
     pub bounce_buffer_size: usize,
     /// Bytes of all parts in flight, staging slots included. Default: 64 MiB.
@@ -102,6 +108,8 @@ impl Default for Config {
             cache: CacheMode::default(),
             task_size: 4 << 20,
             num_threads: 8,
+            queue_depth: 128,
+            spin_limit: Duration::from_micros(50),
             bounce_buffer_size: 4 << 20,
             budget: 64 << 20,
             queued_operations_max: 1 << 20,
@@ -116,22 +124,46 @@ const PAGE_SIZE: usize = 4096;
 /// A thread is a few tens of kilobytes; more of them than this help no disk.
 const NUM_THREADS_MAX: usize = 1024;
 
+/// What the kernel grants a ring without asking, and far more than one disk takes.
+const QUEUE_DEPTH_MAX: usize = 4096;
+
+/// Longer than any small read worth spinning for.
+const SPIN_LIMIT_MAX: Duration = Duration::from_millis(1);
+
 impl Config {
     /// Whether the settings go together.
     pub(crate) fn check(&self) -> Result<()> {
-        let sizes =
-            [("task_size", self.task_size), ("bounce_buffer_size", self.bounce_buffer_size)];
+        let sizes = [
+            ("task_size", self.task_size),
+            ("bounce_buffer_size", self.bounce_buffer_size),
+        ];
         for (name, bytes) in sizes {
             if bytes == 0 || !bytes.is_multiple_of(PAGE_SIZE) {
-                return invalid(format!("{name} is {bytes}: it must be a multiple of {PAGE_SIZE}"));
+                return invalid(format!(
+                    "{name} is {bytes}: it must be a multiple of {PAGE_SIZE}"
+                ));
             }
             if bytes > self.budget {
-                return invalid(format!("{name} is {bytes}, above the budget of {}", self.budget));
+                return invalid(format!(
+                    "{name} is {bytes}, above the budget of {}",
+                    self.budget
+                ));
             }
         }
         if !(1..=NUM_THREADS_MAX).contains(&self.num_threads) {
             let threads = self.num_threads;
-            return invalid(format!("num_threads is {threads}: it must be 1 to {NUM_THREADS_MAX}"));
+            return invalid(format!(
+                "num_threads is {threads}: it must be 1 to {NUM_THREADS_MAX}"
+            ));
+        }
+        if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
+            let depth = self.queue_depth;
+            return invalid(format!(
+                "queue_depth is {depth}: it must be 1 to {QUEUE_DEPTH_MAX}"
+            ));
+        }
+        if self.spin_limit > SPIN_LIMIT_MAX {
+            return invalid(format!("spin_limit is above {SPIN_LIMIT_MAX:?}"));
         }
         if self.queued_operations_max == 0 {
             return invalid("queued_operations_max is 0: nothing would be admitted".to_owned());
@@ -153,13 +185,22 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_be_are_named() {
-        let cases: [(&str, fn(&mut Config)); 7] = [
+        type Change = fn(&mut Config);
+        let cases: [(&str, Change); 9] = [
             ("task_size", |config| config.task_size = 0),
             ("task_size", |config| config.task_size = 4097),
-            ("bounce_buffer_size", |config| config.bounce_buffer_size = 1 << 30),
+            ("bounce_buffer_size", |config| {
+                config.bounce_buffer_size = 1 << 30
+            }),
             ("num_threads", |config| config.num_threads = 0),
             ("num_threads", |config| config.num_threads = 1 << 20),
-            ("queued_operations_max", |config| config.queued_operations_max = 0),
+            ("queue_depth", |config| config.queue_depth = 0),
+            ("spin_limit", |config| {
+                config.spin_limit = Duration::from_secs(1);
+            }),
+            ("queued_operations_max", |config| {
+                config.queued_operations_max = 0
+            }),
             ("quiet_limit", |config| config.quiet_limit = Duration::ZERO),
         ];
         for (name, change) in cases {

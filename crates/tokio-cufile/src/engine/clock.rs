@@ -11,7 +11,9 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self { origin: Instant::now() }
+        Self {
+            origin: Instant::now(),
+        }
     }
 
     pub(crate) fn now(self) -> Tick {
@@ -20,6 +22,9 @@ impl Clock {
 
     /// An instant before the engine was built is its first tick.
     pub(crate) fn tick(self, at: Instant) -> Tick {
-        Tick(0).after(at.checked_duration_since(self.origin).unwrap_or(Duration::ZERO))
+        Tick(0).after(
+            at.checked_duration_since(self.origin)
+                .unwrap_or(Duration::ZERO),
+        )
     }
 }

@@ -24,6 +24,7 @@ use self::threads::Bells;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::EngineId;
+use crate::plan::route::RingFacts;
 use crate::stats::{Counters, Stats};
 
 /// Moves bytes between files and memory for any number of tasks.
@@ -51,7 +52,9 @@ pub struct Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("config", &self.shared.config).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("config", &self.shared.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -61,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) core: Arc<Core>,
     pub(crate) lost_writes: Arc<LostWrites>,
+    pub(crate) ring: RingFacts,
     clock: Clock,
     bells: Arc<Bells>,
     counters: Arc<Counters>,
@@ -95,13 +99,13 @@ impl Drop for Shared {
         // itself. In a forked child the lock might never come free.
         if !self.is_forked() {
             self.core.close_admission();
+            self.bells.close();
         }
     }
 }
 
 impl Engine {
     /// Settings to build an engine from.
-    #[must_use]
     pub fn builder() -> EngineBuilder {
         EngineBuilder::new(Config::default())
     }

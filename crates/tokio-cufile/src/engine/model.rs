@@ -51,7 +51,10 @@ pub(crate) struct PartReport {
 
 impl PartReport {
     pub(crate) fn started_at(start: Instant) -> Self {
-        Self { first_start: Some(start), ..Self::default() }
+        Self {
+            first_start: Some(start),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn moved(&mut self, path: DataPath, bytes: usize) {

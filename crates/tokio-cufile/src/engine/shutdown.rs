@@ -41,7 +41,12 @@ impl Engine {
 
 async fn shutdown(shared: Arc<Shared>) -> ShutdownReport {
     if shared.is_forked() {
-        return ShutdownReport { drained: 0, withdrawn: 0, quarantined: 0, lost_writes: Vec::new() };
+        return ShutdownReport {
+            drained: 0,
+            withdrawn: 0,
+            quarantined: 0,
+            lost_writes: Vec::new(),
+        };
     }
     shared.core.close_admission();
     shared.bells.ask_stop();

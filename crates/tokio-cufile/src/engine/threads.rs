@@ -1,5 +1,6 @@
 //! The engine's own threads: one for time, one for disposal. Neither belongs to any runtime.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -33,7 +34,10 @@ impl Bell {
         let mut rung = self.lock();
         while !*rung {
             rung = match timeout {
-                None => self.ringing.wait(rung).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .ringing
+                    .wait(rung)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(timeout) => {
                     let waited = self.ringing.wait_timeout(rung, timeout);
                     let (rung, result) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -53,14 +57,15 @@ impl Bell {
 pub(crate) struct Bells {
     pub(crate) alarm: Bell,
     pub(crate) disposal: Bell,
-    stop_asked: Mutex<bool>,
+    stop_asked: AtomicBool,
+    closed: AtomicBool,
 }
 
 impl Bells {
     /// Has the alarm thread stop every live operation: with a million queued that takes longer
     /// than a poll may.
     pub(crate) fn ask_stop(&self) {
-        *self.stop_asked.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop_asked.store(true, Ordering::Release);
         self.alarm.ring();
     }
 
@@ -69,12 +74,19 @@ impl Bells {
         self.disposal.ring();
     }
 
-    fn take_stop(&self) -> bool {
-        std::mem::take(&mut *self.stop_asked.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The last handle is gone: nobody will add anything that is not yet live.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.ring_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 }
 
-/// Starts both threads. They end when the core is finished; `ended` then says so.
+/// Starts both threads. They end when the last handle is gone and everything has settled; `ended`
+/// is set when everything has settled after a shutdown.
 pub(super) fn start(
     core: &Arc<Core>,
     bells: &Arc<Bells>,
@@ -83,9 +95,12 @@ pub(super) fn start(
 ) -> Result<()> {
     let (on_alarm, on_disposal) = (Arc::clone(core), Arc::clone(core));
     let (alarm_bells, disposal_bells) = (Arc::clone(bells), Arc::clone(bells));
-    spawn("cufile-alarm", move || run_alarm(&on_alarm, &alarm_bells, clock))?;
-    let disposer =
-        spawn("cufile-disposer", move || run_disposer(&on_disposal, &disposal_bells, &ended));
+    spawn("cufile-alarm", move || {
+        run_alarm(&on_alarm, &alarm_bells, clock)
+    })?;
+    let disposer = spawn("cufile-disposer", move || {
+        run_disposer(&on_disposal, &disposal_bells, &ended)
+    });
     if disposer.is_err() {
         core.close_admission();
     }
@@ -102,8 +117,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
-    while !core.is_finished() {
-        if bells.take_stop() {
+    while !(bells.is_closed() && core.is_finished()) {
+        if bells.stop_asked.swap(false, Ordering::AcqRel) {
             core.stop_all();
         }
         let next = core.fire();
@@ -116,13 +131,18 @@ fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
 }
 
 fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>) {
-    while !core.is_finished() {
-        bells.disposal.wait(None);
+    loop {
         let disposed = core.dispose();
         if disposed.panics > 0 {
             tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
         }
+        if core.is_finished() {
+            ended.send_replace(true);
+            if bells.is_closed() {
+                break;
+            }
+        }
+        bells.disposal.wait(None);
     }
     bells.alarm.ring();
-    ended.send_replace(true);
 }

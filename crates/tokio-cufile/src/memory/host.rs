@@ -46,6 +46,17 @@ pub struct HostBuffer {
 
 impl HostBuffer {
     /// `len` zeroed bytes for operations of `engine`. A length of 0 is allowed and takes no memory.
+    /// `len` zeroed bytes for operations of `engine`: aligned for direct I/O, on 2 MiB pages where
+    /// it is that long and the system has them. See [`prefault`](Self::prefault) for buffers that
+    /// must not cost page faults later.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` when the system refuses; `InvalidInput` for a length beyond any address space.
+    pub fn new(engine: &crate::Engine, len: usize) -> Result<Self> {
+        Self::allocate(engine.shared.id, len)
+    }
+
     pub(crate) fn allocate(engine: EngineId, len: usize) -> Result<Self> {
         let mapping = Mapping::new(len, Purpose::User, Prefault::OnTouch)
             .map_err(|error| error.with_operation(Operation::Buffer))?;

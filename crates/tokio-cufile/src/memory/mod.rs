@@ -16,7 +16,6 @@ mod mapping;
 mod range;
 mod slots;
 
-pub(crate) use buf::sealed::Memory;
 pub use buf::{IoBuf, IoBufMut};
 pub use host::{HostBuffer, HostPart, Idle};
 pub(crate) use mapping::Prefault;

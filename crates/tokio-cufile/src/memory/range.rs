@@ -97,17 +97,6 @@ impl MemoryRange {
         // at least self.len, the second by the assertion.
         unsafe { ptr::copy_nonoverlapping(self.as_ptr(), to.as_ptr(), self.len) }
     }
-
-    /// Sets every byte to 0.
-    ///
-    /// # Safety
-    ///
-    /// The range lies in one allocation, whose owner lives; its bytes may be written;
-    /// and until the call returns nobody else (no thread, no device) touches them.
-    pub(crate) unsafe fn zero(self) {
-        // SAFETY: the caller vouches for life and exclusiveness; the range holds self.len bytes.
-        unsafe { ptr::write_bytes(self.as_ptr(), 0, self.len) }
-    }
 }
 
 #[cfg(test)]
@@ -155,14 +144,5 @@ mod tests {
         let (source, target) = (range_of(&mut from), range_of(&mut to));
         // SAFETY: two distinct local arrays; the call panics before it writes.
         unsafe { source.copy_to(target) };
-    }
-
-    #[test]
-    fn zero_clears_the_range_and_no_more() {
-        let mut bytes = *b"abcd";
-        let middle = range_of(&mut bytes).sub(1, 2).unwrap();
-        // SAFETY: a local array, no other thread.
-        unsafe { middle.zero() };
-        assert_eq!(&bytes, b"a\0\0d");
     }
 }

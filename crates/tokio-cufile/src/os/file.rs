@@ -85,7 +85,6 @@ pub(crate) struct FileHandle {
     /// An aligned direct request was refused: the file system promised too much.
     direct_refused: AtomicBool,
     access: Access,
-    identity: FileIdentity,
 }
 
 impl FileHandle {
@@ -94,14 +93,12 @@ impl FileHandle {
         access: Access,
         direct: Result<DirectFile, Cow<'static, str>>,
     ) -> Result<Self, Errno> {
-        let identity = FileIdentity::of(buffered.as_fd())?;
         let direct_refused = AtomicBool::new(false);
         Ok(Self {
             buffered,
             direct,
             direct_refused,
             access,
-            identity,
         })
     }
 
@@ -151,10 +148,6 @@ impl FileHandle {
 
     pub(crate) fn writable(&self) -> bool {
         self.access.writable()
-    }
-
-    pub(crate) fn identity(&self) -> FileIdentity {
-        self.identity
     }
 
     /// `NotReadable` or `NotWritable` where the handle was opened without that access.

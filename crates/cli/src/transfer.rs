@@ -1,0 +1,148 @@
+//! The part that touches the library: one engine, files, requests into and out of its memory.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio_cufile::{
+    AsyncCuFile, Config, Engine, Error, ErrorKind, HostBuffer, OpenOptions, PathClass, Receipt,
+    Request, Transfer,
+};
+
+use crate::failure::Failure;
+use crate::resolved::{Settings, Windows};
+
+/// What one request did.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) bytes: usize,
+    pub(crate) receipt: Receipt,
+}
+
+/// What bounds every request of one transfer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    require: Option<PathClass>,
+    deadline: Option<Instant>,
+}
+
+impl Limits {
+    /// The deadline's time runs from now.
+    pub(crate) fn from_now(settings: &Settings) -> Self {
+        Self {
+            require: settings.require,
+            deadline: settings
+                .deadline
+                // Further away than the clock reaches is no deadline.
+                .and_then(|span: Duration| Instant::now().checked_add(span)),
+        }
+    }
+
+    fn bound<B>(&self, mut transfer: Transfer<B>) -> Transfer<B> {
+        if let Some(class) = self.require {
+            transfer = transfer.require(class);
+        }
+        if let Some(instant) = self.deadline {
+            transfer = transfer.deadline(instant);
+        }
+        transfer
+    }
+
+    /// The same deadline for an open, a sync or a close.
+    pub(crate) fn bound_request<T>(&self, request: Request<T>) -> Request<T> {
+        match self.deadline {
+            Some(instant) => request.deadline(instant),
+            None => request,
+        }
+    }
+}
+
+/// An engine with the environment's settings, and over them what was typed.
+pub(crate) async fn build_engine(settings: &Settings) -> Result<Engine, Failure> {
+    let config = Config::from_env().map(|config| settings.over(config));
+    let config = config.map_err(|error| Failure::of_engine(&error))?;
+    let engine = Engine::builder().config(config).build().await;
+    engine.map_err(|error| Failure::of_engine(&error))
+}
+
+/// The buffers of `windows`, their pages in place: page faults belong to no figure.
+pub(crate) fn allocate(engine: &Engine, windows: &Windows) -> Result<Vec<HostBuffer>, Error> {
+    let size = length_in_memory(windows.buffer_size);
+    (0..windows.buffers)
+        .map(|_| {
+            let mut buffer = HostBuffer::new(engine, size)?;
+            buffer.prefault()?;
+            Ok(buffer)
+        })
+        .collect()
+}
+
+/// A piece's length. A length that memory cannot have is left to the allocation to refuse.
+pub(crate) fn length_in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Reads up to `length` bytes into the front of `buffer`; fewer only at the end of the file.
+pub(crate) async fn read(
+    file: &AsyncCuFile,
+    buffer: &mut HostBuffer,
+    length: usize,
+    offset: u64,
+    limits: Limits,
+) -> Result<Settled, Error> {
+    let part = buffer.part(0..length)?;
+    let done = limits.bound(file.read_at(part, offset)).await?;
+    Ok(Settled {
+        bytes: done.bytes,
+        receipt: done.receipt,
+    })
+}
+
+/// Writes all `length` bytes at the front of `buffer`.
+pub(crate) async fn write(
+    file: &AsyncCuFile,
+    buffer: &mut HostBuffer,
+    length: usize,
+    offset: u64,
+    limits: Limits,
+) -> Result<Settled, Error> {
+    let part = buffer.part(0..length)?;
+    let done = limits.bound(file.write_all_at(part, offset)).await?;
+    Ok(Settled {
+        bytes: done.bytes,
+        receipt: done.receipt,
+    })
+}
+
+/// Opens for reading.
+pub(crate) async fn open_source(
+    engine: &Engine,
+    path: &Path,
+    limits: Limits,
+) -> Result<AsyncCuFile, Error> {
+    limits.bound_request(AsyncCuFile::open(engine, path)).await
+}
+
+/// Opens for writing without touching what is there; `true` where the file is new.
+pub(crate) async fn open_destination(
+    engine: &Engine,
+    path: &Path,
+    limits: Limits,
+) -> Result<(AsyncCuFile, bool), Error> {
+    let options = OpenOptions::new().write(true);
+    let new = options.clone().create_new(true).open(engine, path);
+    match limits.bound_request(new).await {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let file = limits.bound_request(options.open(engine, path)).await?;
+            Ok((file, false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Evicts the file's pages from the page cache, dirty ones too: those are written back first,
+/// since they stay otherwise. So do the pages that a process maps, and those of a tmpfs.
+pub(crate) async fn drop_cache(file: &AsyncCuFile) -> Result<(), Error> {
+    file.sync_data().await?;
+    file.drop_cache().await
+}

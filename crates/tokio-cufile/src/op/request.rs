@@ -1,0 +1,199 @@
+//! Calls that move no bytes of a file: open, sync, length, close.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use completion::{Cost, Handle, Part, Role, Spec};
+
+use super::{CancelHandle, Options, error_of};
+use crate::config::Priority;
+use crate::engine::{Call, Model, Shared, Task};
+use crate::error::{Error, ErrorKind, Operation, Result};
+
+/// A call on its way through the engine; resolves to its result.
+///
+/// Lazy: nothing happens before the first poll, or [`start`](Self::start).
+///
+/// # Cancellation
+///
+/// Dropped before it was issued, the call is never made. Dropped afterwards, it is made to its
+/// end in the background, and what it returns (an open file, say) is disposed of.
+#[must_use = "futures do nothing unless polled, or started"]
+pub struct Request<T> {
+    handle: Option<Handle<Model, Arc<Cell<T>>>>,
+    cell: Option<Arc<Cell<T>>>,
+    role: Option<Role<Error>>,
+    refusal: Option<Error>,
+    options: Options,
+    operation: Operation,
+    path: Arc<Path>,
+    engine: Arc<Shared>,
+}
+
+type Job<T> = Box<dyn FnOnce() -> Result<T> + Send>;
+
+/// The call and its result, owned by the operation.
+struct Cell<T> {
+    job: Mutex<Option<Job<T>>>,
+    result: Mutex<Option<T>>,
+}
+
+impl<T: Send> Call for Cell<T> {
+    fn run(&self) -> Result<()> {
+        let job = take(&self.job);
+        let job = job.ok_or_else(|| Error::new(ErrorKind::Io, "the call was made twice"))?;
+        let result = job()?;
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        Ok(())
+    }
+}
+
+fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl<T> Request<T> {
+    /// Nothing is issued after `at`; what was issued is waited for. Resolves to
+    /// `DeadlineExceeded` then, or to the result if the call had been made.
+    pub fn deadline(mut self, at: Instant) -> Self {
+        self.options.deadline = Some(at);
+        self
+    }
+
+    /// The class that the call waits in. Default: [`Priority::Urgent`], since it moves no bytes.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.options.priority = Some(priority);
+        self
+    }
+
+    /// What can cancel the call from elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// After the future has completed.
+    #[must_use]
+    pub fn cancel_handle(&self) -> CancelHandle {
+        let handle = self.handle.as_ref().expect("the future has not completed");
+        CancelHandle {
+            canceller: handle.canceller(),
+        }
+    }
+}
+
+impl<T: Send + 'static> Request<T> {
+    pub(crate) fn new(
+        engine: &Arc<Shared>,
+        operation: Operation,
+        path: Arc<Path>,
+        role: Role<Error>,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Self {
+        let cell = Arc::new(Cell {
+            job: Mutex::new(Some(Box::new(job) as Job<T>)),
+            result: Mutex::new(None),
+        });
+        let refusal = engine.check_process().err();
+        Self {
+            handle: Some(Handle::new(&engine.core, Arc::clone(&cell))),
+            cell: Some(cell),
+            role: Some(role),
+            refusal,
+            options: Options::default(),
+            operation,
+            path,
+            engine: Arc::clone(engine),
+        }
+    }
+
+    /// Starts the call now instead of at the first poll.
+    pub fn start(mut self) -> Self {
+        self.submit();
+        self
+    }
+
+    fn submit(&mut self) {
+        if self.refusal.is_some() {
+            return;
+        }
+        let (Some(handle), Some(cell), Some(role)) =
+            (&self.handle, self.cell.take(), self.role.take())
+        else {
+            return;
+        };
+        let part = Part {
+            offset: 0,
+            len: 0,
+            cost: Cost {
+                worker: true,
+                ..Cost::default()
+            },
+            stages: 1,
+            task: Task::Call(cell as Arc<dyn Call>),
+        };
+        handle.submit(Spec {
+            class: self.options.class(Priority::Urgent),
+            deadline: self.options.deadline(&self.engine),
+            total: 0,
+            parts: Box::new(std::iter::once(part)),
+            ledger: role,
+        });
+    }
+
+    fn describe(&self, error: Error) -> Error {
+        error.with_operation(self.operation).with_path(&self.path)
+    }
+}
+
+impl<T: Send + 'static> Future for Request<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(error) = self.refusal.take() {
+            return Poll::Ready(Err(self.describe(error)));
+        }
+        self.submit();
+        let handle = self.handle.as_mut().expect("polled after completion");
+        let settlement = ready!(handle.poll_settled(cx));
+        self.handle = None;
+        if let Some(error) = error_of(settlement.ending) {
+            return Poll::Ready(Err(self.describe(error)));
+        }
+        let result = settlement.payload.and_then(|cell| take(&cell.result));
+        let result = result.ok_or_else(|| {
+            self.describe(Error::new(
+                ErrorKind::Quarantined,
+                "the call left no result",
+            ))
+        });
+        Poll::Ready(result)
+    }
+}
+
+impl<T> Drop for Request<T> {
+    fn drop(&mut self) {
+        if self.handle.is_some() && self.engine.is_forked() {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "its locks are the parent's (I22)"
+            )]
+            std::mem::forget((self.handle.take(), self.cell.take()));
+        }
+        // What the operation owns must not die here: the cell goes before the handle that keeps it.
+        self.cell = None;
+    }
+}
+
+impl<T> fmt::Debug for Request<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("operation", &self.operation)
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
