@@ -1,5 +1,9 @@
 //! What people pass by mistake, and what happens to files meanwhile: each a typed error or the
 //! right bytes, never a hang, a leak or a panic.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
