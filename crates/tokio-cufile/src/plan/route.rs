@@ -80,6 +80,8 @@ pub(crate) enum DirectFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRoute {
     pub(crate) route: Route,
+    /// The path of bytes that nothing else diverts.
+    pub(crate) main: DataPath,
     /// For [`plan::Request::direct`](super::Request::direct); `None` when `cached`.
     pub(crate) direct: Option<DirectAlignment>,
     /// All bytes go through the page cache, by choice or because the file takes nothing else.
@@ -150,6 +152,7 @@ pub(crate) fn choose(asked: Asked, facts: &DirectFacts) -> Result<FileRoute, Ref
     };
     Ok(FileRoute {
         route,
+        main: path,
         direct,
         cached: direct.is_none(),
     })
@@ -187,11 +190,7 @@ pub(crate) fn check_required(
     file: &FileRoute,
     plan: &Plan,
 ) -> Result<(), Error> {
-    let main = if file.cached {
-        DataPath::PoolCached
-    } else {
-        DataPath::PoolDirect
-    };
+    let main = file.main;
     let (direct, buffered) = (plan.direct_bytes(), plan.buffered_bytes());
     let edges_only = !file.cached && buffered > 0;
     let takes_main = file.cached || direct > 0 || buffered == 0;
