@@ -36,15 +36,49 @@ struct QueueReport {
     memory_per_operation: u64,
     /// The same without engine: so many tasks that wait for a permit.
     memory_of_tasks: u64,
-    polls: usize,
-    poll_cpu: Quantiles,
-    polls_above_50_us: usize,
-    /// Of futures that do nothing, on the same runtime: what the clock and the machine add.
-    empty_polls: usize,
-    empty_poll_cpu: Quantiles,
-    empty_polls_above_50_us: usize,
+    /// First polls, which submit.
+    first_polls: PollCosts,
+    /// The polls after them, which collect.
+    later_polls: PollCosts,
+    /// Of futures that wait for a semaphore, on the same runtime: what clock and machine add.
+    empty_first_polls: PollCosts,
+    empty_later_polls: PollCosts,
     /// Most bytes in flight that were seen.
     in_flight_max: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct PollCosts {
+    polls: usize,
+    cpu: Quantiles,
+    above_50_us: usize,
+}
+
+impl PollCosts {
+    fn new(latencies: &Latencies) -> Result<Self> {
+        Ok(Self {
+            polls: latencies.count(),
+            cpu: latencies.quantiles().ok_or("no poll")?,
+            above_50_us: latencies.above(POLL_MAX),
+        })
+    }
+}
+
+impl fmt::Display for PollCosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quantiles {
+            p50_us,
+            p99_us,
+            p999_us,
+            max_us,
+        } = self.cpu;
+        write!(
+            f,
+            "p50 {p50_us:.1}, p99 {p99_us:.1}, p99.9 {p999_us:.1}, max {max_us:.1} us; {} of {} \
+             above 50 us",
+            self.above_50_us, self.polls
+        )
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -82,7 +116,7 @@ fn measure(args: &Args, engine: &Engine, io: IoEngine, name: &'static str) -> Re
         let offset = draws.below(file.length / BLOCK as u64) * BLOCK as u64;
         parts.push((offset, buffer.part(index * BLOCK..(index + 1) * BLOCK)?));
     }
-    let times = PollTimes::with_capacity(4 * args.operations);
+    let times = PollTimes::with_capacity(args.operations);
     usage::reset_peak_memory()?;
     let before = usage::memory()?;
     let (usage, in_flight_max) =
@@ -90,7 +124,6 @@ fn measure(args: &Args, engine: &Engine, io: IoEngine, name: &'static str) -> Re
     let memory_gained = usage::memory()?.peak.saturating_sub(before.resident);
     drop(buffer);
 
-    let polls = times.latencies();
     Ok(QueueReport {
         engine: name,
         environment,
@@ -101,12 +134,10 @@ fn measure(args: &Args, engine: &Engine, io: IoEngine, name: &'static str) -> Re
         memory_gained,
         memory_per_operation: memory_gained / args.operations as u64,
         memory_of_tasks,
-        polls: polls.count(),
-        polls_above_50_us: polls.above(POLL_MAX),
-        poll_cpu: polls.quantiles().ok_or("no poll")?,
-        empty_polls: empty.count(),
-        empty_polls_above_50_us: empty.above(POLL_MAX),
-        empty_poll_cpu: empty.quantiles().ok_or("no poll")?,
+        first_polls: PollCosts::new(&times.first())?,
+        later_polls: PollCosts::new(&times.later())?,
+        empty_first_polls: PollCosts::new(&empty.first())?,
+        empty_later_polls: PollCosts::new(&empty.later())?,
         in_flight_max,
     })
 }
@@ -147,8 +178,8 @@ async fn all(
 }
 
 /// The same number of tasks on the same runtime that wait once and do nothing.
-async fn empty_tasks(count: usize) -> Result<(Latencies, u64)> {
-    let times = PollTimes::with_capacity(2 * count);
+async fn empty_tasks(count: usize) -> Result<(PollTimes, u64)> {
+    let times = PollTimes::with_capacity(count);
     usage::reset_peak_memory()?;
     let before = usage::memory()?;
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
@@ -166,7 +197,7 @@ async fn empty_tasks(count: usize) -> Result<(Latencies, u64)> {
         }
     }
     let gained = usage::memory()?.peak.saturating_sub(before.resident);
-    Ok((times.latencies(), gained))
+    Ok((times, gained))
 }
 
 impl fmt::Display for QueueReport {
@@ -192,25 +223,21 @@ impl fmt::Display for QueueReport {
             mib(self.memory_of_tasks),
             mib(self.in_flight_max),
         )?;
-        let line = |quantiles: &Quantiles| {
-            format!(
-                "p50 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} us",
-                quantiles.p50_us, quantiles.p99_us, quantiles.p999_us, quantiles.max_us
-            )
-        };
         writeln!(
             f,
-            "thread CPU time of a poll: {}; {} of {} above 50 us",
-            line(&self.poll_cpu),
-            self.polls_above_50_us,
-            self.polls,
+            "thread CPU time of a poll that submits: {}",
+            self.first_polls
+        )?;
+        writeln!(f, "of a poll that collects: {}", self.later_polls)?;
+        writeln!(
+            f,
+            "of a first poll without engine: {}",
+            self.empty_first_polls
         )?;
         writeln!(
             f,
-            "of a poll that does nothing:  {}; {} of {} above 50 us",
-            line(&self.empty_poll_cpu),
-            self.empty_polls_above_50_us,
-            self.empty_polls,
+            "of a later poll without engine: {}",
+            self.empty_later_polls
         )
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn data_file(args: &Args) -> Result<DataFile> {
 
 fn cold_read(args: &Args) -> Result<Contest> {
     let depth = args.depth.unwrap_or(LARGE_DEPTH);
-    let mut entries = vec![fio::entry(), ring::entry()];
+    let mut entries = vec![fio::entry(), fio::entry_on_large_pages(), ring::entry()];
     entries.extend(ours::entries(Shape::Requests, CacheMode::Auto));
     entries.extend(ours::entries(Shape::Whole, CacheMode::Auto));
     entries.extend([tokio_uring::entry(), blocking::entry(), tokio_fs::entry()]);
@@ -105,7 +105,6 @@ fn warm_read(args: &Args) -> Result<Contest> {
     let depth = args.depth.unwrap_or(LARGE_DEPTH);
     let mut entries: Vec<Entry> = [2, 1, 4, 8].map(plain::entry).into();
     entries.extend(ours::entries(Shape::Whole, CacheMode::Auto));
-    entries.extend(ours::entries(Shape::Requests, CacheMode::Auto));
     entries.extend(ours::entries(Shape::Whole, CacheMode::Cached));
     entries.extend(ours::entries(Shape::Requests, CacheMode::Cached));
     entries.push(tokio_fs::entry());
@@ -130,7 +129,7 @@ fn durable_write(args: &Args, new_file: bool) -> Result<Contest> {
         std::fs::copy(&job.path, &target)?;
     }
     job.path = target;
-    let mut entries = vec![fio::entry(), ring::entry()];
+    let mut entries = vec![fio::entry(), fio::entry_on_large_pages(), ring::entry()];
     entries.extend(ours::entries(Shape::Requests, CacheMode::Auto));
     entries.extend(ours::entries(Shape::Whole, CacheMode::Auto));
     entries.extend([tokio_uring::entry(), blocking::entry(), tokio_fs::entry()]);

@@ -12,22 +12,40 @@ use crate::Result;
 use crate::contest::{Entry, Runner};
 use crate::job::{Access, Job};
 
+/// As it comes: its buffers lie on small pages.
 pub(crate) fn entry() -> Entry {
-    Entry::new("fio io_uring", |job| {
+    on_pages("fio io_uring", false)
+}
+
+/// On large pages where the system grants them to who asks, as all other contestants here.
+pub(crate) fn entry_on_large_pages() -> Entry {
+    on_pages("fio io_uring, 2 MiB pages", true)
+}
+
+fn on_pages(name: &str, large: bool) -> Entry {
+    Entry::new(name, move |job| {
         let version = Command::new("fio").arg("--version").output();
         version.map_err(|error| format!("fio cannot be run: {error}"))?;
-        Ok(Box::new(Fio { job: job.clone() }))
+        Ok(Box::new(Fio {
+            job: job.clone(),
+            large_pages: large,
+        }))
     })
 }
 
 struct Fio {
     job: Job,
+    large_pages: bool,
 }
 
 impl Fio {
     fn command(&self, round: u64) -> Result<Command> {
         let job = &self.job;
         let mut command = Command::new("fio");
+        if self.large_pages {
+            // The C library's own setting: its allocator then asks for them.
+            command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+        }
         command.args([
             "--name=bench",
             "--ioengine=io_uring",
@@ -53,8 +71,8 @@ impl Fio {
                     job.remove()?;
                     command.arg("--fallocate=none");
                 }
-                // In the job's run time, which was checked against a buffered run without it.
-                command.args(["--rw=write", "--end_fsync=1", "--refill_buffers=0"])
+                // The sync is within the job's run time. The others do not make new bytes either.
+                command.args(["--rw=write", "--end_fsync=1", "--scramble_buffers=0"])
             }
             Access::Random { duration } => {
                 command.args(["--rw=randread", "--time_based"]);

@@ -5,24 +5,28 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::statistics::Latencies;
 use crate::usage::thread_cpu;
 
-/// Collects the CPU times of polls, from any number of futures.
+/// Collects the CPU times of polls, from any number of futures: first polls, which submit, apart
+/// from later ones.
 #[derive(Clone, Debug, Default)]
 pub struct PollTimes {
-    nanos: Arc<Mutex<Vec<u64>>>,
+    first: Arc<Mutex<Vec<u64>>>,
+    later: Arc<Mutex<Vec<u64>>>,
 }
 
 impl PollTimes {
-    /// Reserves room for `polls`, so that no poll pays for a growing list.
+    /// Reserves room for so many futures, polled twice each.
     #[must_use]
-    pub fn with_capacity(polls: usize) -> Self {
+    pub fn with_capacity(futures: usize) -> Self {
+        let list = || Arc::new(Mutex::new(Vec::with_capacity(futures)));
         Self {
-            nanos: Arc::new(Mutex::new(Vec::with_capacity(polls))),
+            first: list(),
+            later: list(),
         }
     }
 
@@ -31,22 +35,25 @@ impl PollTimes {
         Timed {
             future: Some(Box::pin(future)),
             times: self.clone(),
+            polled: false,
         }
     }
 
-    /// All that were collected so far.
+    /// The first poll of every future.
     #[must_use]
-    pub fn latencies(&self) -> Latencies {
-        let nanos = self.nanos.lock().unwrap_or_else(PoisonError::into_inner);
-        Latencies::new(nanos.clone())
+    pub fn first(&self) -> Latencies {
+        Latencies::new(locked(&self.first).clone())
     }
 
-    fn add(&self, nanos: u64) {
-        self.nanos
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(nanos);
+    /// All other polls.
+    #[must_use]
+    pub fn later(&self) -> Latencies {
+        Latencies::new(locked(&self.later).clone())
     }
+}
+
+fn locked(list: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A future whose polls are timed; the drop of the future, at its end, counts to its last poll.
@@ -55,6 +62,7 @@ impl PollTimes {
 pub struct Timed<F> {
     future: Option<Pin<Box<F>>>,
     times: PollTimes,
+    polled: bool,
 }
 
 impl<F: Future> Future for Timed<F> {
@@ -70,9 +78,13 @@ impl<F: Future> Future for Timed<F> {
             timed.future = None;
         }
         let taken = thread_cpu().saturating_sub(before);
-        timed
-            .times
-            .add(u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX));
+        let list = if timed.polled {
+            &timed.times.later
+        } else {
+            &timed.times.first
+        };
+        timed.polled = true;
+        locked(list).push(u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX));
         poll
     }
 }
@@ -101,9 +113,9 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut future).poll(&mut cx).is_pending());
         assert!(Pin::new(&mut future).poll(&mut cx).is_ready());
-        let latencies = times.latencies();
-        assert_eq!(latencies.count(), 2);
-        assert!(latencies.quantile(0.0).unwrap() >= Duration::from_millis(2));
-        assert!(latencies.quantile(1.0).unwrap() >= Duration::from_millis(4));
+        let (first, later) = (times.first(), times.later());
+        assert_eq!((first.count(), later.count()), (1, 1));
+        assert!(first.quantile(0.0).unwrap() >= Duration::from_millis(2));
+        assert!(later.quantile(0.0).unwrap() >= Duration::from_millis(4));
     }
 }

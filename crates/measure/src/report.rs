@@ -195,6 +195,21 @@ impl Report {
         }
     }
 
+    /// What an operation costs above the reference, which a ratio does not say.
+    fn cpu_differences(&self) -> impl Iterator<Item = String> {
+        let by_operation = |one: &&Comparison| one.figure == Figure::CpuPerOperation;
+        let lines = self.comparisons.iter().filter(by_operation);
+        lines.filter_map(|one| {
+            let difference = one.difference?;
+            let (low, high) = difference.interval?;
+            let (name, reference) = (&one.contestant, &one.reference);
+            Some(format!(
+                "{name} over {reference}: {:+.1} [{low:+.1} to {high:+.1}] CPU us for an operation",
+                difference.median
+            ))
+        })
+    }
+
     fn rows(&self) -> Vec<Vec<String>> {
         let mut head = vec!["contestant".to_owned()];
         for figure in &self.figures {
@@ -242,6 +257,9 @@ impl fmt::Display for Report {
             if index == 0 {
                 writeln!(f, "|{}", "---|".repeat(row.len()))?;
             }
+        }
+        for line in self.cpu_differences() {
+            writeln!(f, "\n{line}")?;
         }
         for skipped in &self.skipped {
             writeln!(f, "\nSKIPPED {}: {}", skipped.name, skipped.reason)?;
