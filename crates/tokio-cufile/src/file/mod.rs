@@ -116,7 +116,8 @@ impl AsyncCuFile {
         handle: FileHandle,
         asked: Asked,
     ) -> Result<Self> {
-        let route = route::choose(asked, &handle.direct_facts()).map_err(Error::from)?;
+        let route =
+            route::choose(asked, &engine.ring, &handle.direct_facts()).map_err(Error::from)?;
         tracing::debug!(path = %path.display(), route = %route.route, "file opened");
         let name: Arc<str> = path.to_string_lossy().into();
         let shared = Arc::new(FileShared {
@@ -150,7 +151,8 @@ impl AsyncCuFile {
     /// Reads from `offset` (bytes) until `buf` is full or the file ends.
     ///
     /// [`Done::bytes`](crate::Done::bytes) is less than the length of `buf` only at the end of the
-    /// file, and 0 at or behind it; the rest of `buf` is untouched. A hole reads as zeros.
+    /// file, and 0 at or behind it; what `buf` holds behind them is unspecified then, since direct
+    /// I/O moves whole blocks. A hole reads as zeros.
     ///
     /// # Errors
     ///

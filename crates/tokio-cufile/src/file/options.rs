@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::op::Request;
 use crate::os::{FileHandle, OpenHow};
-use crate::plan::route::Asked;
+use crate::plan::route::{self, Asked};
 
 /// How to open a file; names and meanings are those of [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]
@@ -132,8 +132,11 @@ impl OpenOptions {
         let opened_path = Arc::clone(&path);
         let open = move || {
             // Before anything is created or cut.
-            asked.check().map_err(Error::from)?;
-            let handle = FileHandle::open(&opened_path, how)?;
+            asked.check(&shared.ring).map_err(Error::from)?;
+            let handle = FileHandle::open(&opened_path, how, |handle| {
+                route::choose(asked, &shared.ring, &handle.direct_facts())?;
+                Ok(())
+            })?;
             AsyncCuFile::assemble(&shared, opened_path, handle, asked)
         };
         Request::new(&engine.shared, Operation::Open, path, Role::None, open)
