@@ -1,14 +1,16 @@
-//! tokio-cufile through its public API, awaited by tasks of a multi-threaded runtime.
+//! tokio-cufile through its public API, awaited by tasks of a multi-threaded runtime, with its
+//! default settings but for the one that a name says.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use measure::data;
 use measure::report::Sample;
 use measure::usage::Window;
 use tokio::runtime::Runtime;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, Engine, ErrorKind, HostBuffer, HostPart, IoEngine, OpenOptions,
+    AsyncCuFile, CacheMode, Engine, EngineBuilder, ErrorKind, HostBuffer, HostPart, IoEngine,
+    OpenOptions,
 };
 
 use super::{nanos, sample, whole};
@@ -21,7 +23,7 @@ use crate::job::{Access, Job};
 pub(crate) enum Shape {
     /// One task for each request in flight, each asking for block after block.
     Requests,
-    /// One request for everything, split by the engine.
+    /// One request for everything, split by the engine as it sees fit.
     Whole,
 }
 
@@ -44,7 +46,7 @@ pub(crate) fn entries(shape: Shape, cache: CacheMode) -> impl Iterator<Item = En
             _ => "",
         };
         Entry::new(format!("{name}{how}{how_cached}"), move |job| {
-            Ours::prepare(job, io, shape, cache, None)
+            Ours::prepare(job, Engine::builder().io(io), shape, cache)
         })
     })
 }
@@ -52,9 +54,18 @@ pub(crate) fn entries(shape: Shape, cache: CacheMode) -> impl Iterator<Item = En
 /// With as many threads in the pool as there are requests.
 pub(crate) fn wide_pool() -> Entry {
     Entry::new("ours pool, a thread each", |job| {
-        let threads = Some(job.depth);
-        let cache = CacheMode::Direct;
-        Ours::prepare(job, IoEngine::Pool, Shape::Requests, cache, threads)
+        let settings = Engine::builder().io(IoEngine::Pool).num_threads(job.depth);
+        Ours::prepare(job, settings, Shape::Requests, CacheMode::Direct)
+    })
+}
+
+/// With a ring thread that sleeps as soon as it has nothing to do.
+pub(crate) fn no_spin() -> Entry {
+    Entry::new("ours uring, no spin", |job| {
+        let settings = Engine::builder()
+            .io(IoEngine::Uring)
+            .spin_limit(Duration::ZERO);
+        Ours::prepare(job, settings, Shape::Requests, CacheMode::Direct)
     })
 }
 
@@ -74,20 +85,11 @@ struct Ours {
 impl Ours {
     fn prepare(
         job: &Job,
-        io: IoEngine,
+        settings: EngineBuilder,
         shape: Shape,
         cache: CacheMode,
-        threads: Option<usize>,
     ) -> Result<Box<dyn Runner>> {
-        let mut builder = Engine::builder().io(io);
-        // Small blocks are one part each in any case; large ones are cut as the others cut them.
-        if !matches!(job.access, Access::Random { .. }) {
-            builder = builder.task_size(job.block);
-        }
-        if let Some(threads) = threads {
-            builder = builder.num_threads(threads);
-        }
-        let engine = match builder.build_blocking() {
+        let engine = match settings.build_blocking() {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 return Err(error.reason().into());
             }
