@@ -90,18 +90,23 @@ impl<D: Domain> Core<D> {
             let mut state = operation.lock();
             let ticket = state.write_ticket.take();
             let loss = state.loss();
+            let expected = std::mem::take(&mut state.loss_expected);
             let Role::Write(ledger, _) = &state.role else {
                 return;
             };
             let ledger = Arc::clone(ledger);
             let loss = loss.filter(|_| D::Policy::records_orphans());
             let doubt = loss.and_then(|(loss, offset)| ledger.record(loss, offset));
-            let opened = ticket.map(|ticket| ledger.finish(ticket));
+            let opened = match ticket {
+                Some(ticket) => ledger.finish(ticket),
+                None if expected => ledger.loss_recorded(),
+                None => Vec::new(),
+            };
             (ledger, doubt, opened)
         };
         if let Some(doubt) = doubt {
             self.environment().lost_write(ledger.name(), doubt);
         }
-        self.open_barriers(opened.unwrap_or_default());
+        self.open_barriers(opened);
     }
 }

@@ -176,6 +176,8 @@ pub(crate) struct State<D: Domain> {
     pub(crate) heard_at: Tick,
     pub(crate) role: Role<D::Fault>,
     pub(crate) write_ticket: Option<u64>,
+    /// The ledger was told that a loss will be recorded.
+    pub(crate) loss_expected: bool,
     pub(crate) next_disposal: Option<Arc<Operation<D>>>,
 }
 
@@ -205,6 +207,7 @@ impl<D: Domain> State<D> {
             heard_at: Tick(0),
             role: Role::None,
             write_ticket: None,
+            loss_expected: false,
             next_disposal: None,
         }
     }
@@ -292,18 +295,30 @@ impl<D: Domain> State<D> {
         self.ending = Some(ending);
     }
 
+    /// Whether [`loss`](Self::loss) has anything to tell. Allocates nothing.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(self.role, Role::Write(..))
+            && match self.ending {
+                Some(Ending::Failed { .. } | Ending::Quarantined) => true,
+                Some(Ending::Stopped(_) | Ending::Rejected(Rejection::NoCapacity)) => {
+                    self.started > 0
+                }
+                Some(Ending::Done | Ending::Rejected(_)) | None => false,
+            }
+    }
+
     /// What the ledger must know of an outcome that nobody takes, and the file offset.
     pub(crate) fn loss(&self) -> Option<(Loss<D::Fault>, u64)> {
         let Role::Write(_, offset) = &self.role else {
             return None;
         };
+        if !self.is_loss() {
+            return None;
+        }
         let loss = match self.ending.as_ref()? {
             Ending::Failed { fault, .. } => Loss::Failed(fault.clone()),
-            Ending::Stopped(_) | Ending::Rejected(Rejection::NoCapacity) if self.started > 0 => {
-                Loss::Torn
-            }
             Ending::Quarantined => Loss::Quarantined,
-            Ending::Done | Ending::Stopped(_) | Ending::Rejected(_) => return None,
+            Ending::Done | Ending::Stopped(_) | Ending::Rejected(_) => Loss::Torn,
         };
         Some((loss, offset.saturating_add(self.prefix())))
     }

@@ -289,7 +289,8 @@ impl<D: Domain> Inner<D> {
         if state.is_quiet() || D::Policy::releases_in_flight(why) {
             state.end();
             self.settle(operation, &mut state, effects);
-        } else if first_stop {
+        } else if first_stop || state.timer.is_none() {
+            // Without a timer: its future was dropped after an earlier stop.
             state.heard_at = now;
             self.set_timer(operation, &mut state, quiet_at, effects);
         }
@@ -301,11 +302,23 @@ impl<D: Domain> Inner<D> {
         state.detached = true;
         match state.phase {
             Phase::Consumed => return,
-            Phase::Reserved | Phase::Settled => self.dispose(operation, &mut state, effects),
+            Phase::Reserved => self.dispose(operation, &mut state, effects),
+            Phase::Settled => {
+                // Its loss is on record when the disposer comes to it. A barrier waits for that.
+                if let Role::Write(ledger, _) = &state.role
+                    && state.is_loss()
+                {
+                    ledger.expect_loss();
+                    state.loss_expected = true;
+                }
+                self.dispose(operation, &mut state, effects);
+            }
             Phase::Queued | Phase::Issued => {
                 state.stop.get_or_insert(StopReason::Dropped);
-                // Nobody waits for it, however long its parts take.
-                self.clear_timer(operation, &mut state);
+                // Nobody waits for it, however long its parts take; but a shutdown does.
+                if self.open {
+                    self.clear_timer(operation, &mut state);
+                }
                 let withdrawn = self.unqueue(operation, &mut state);
                 state.withdrawn = withdrawn;
                 if state.is_quiet() || D::Policy::releases_in_flight(StopReason::Dropped) {
