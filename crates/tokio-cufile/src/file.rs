@@ -58,12 +58,48 @@ impl Drop for AsyncCuFile {
 #[derive(Debug)]
 pub(crate) struct FileShared {
     pub(crate) path: Arc<Path>,
-    pub(crate) handle: FileHandle,
+    /// Before `closer`, whose share is then the last.
+    pub(crate) handle: Arc<FileHandle>,
+    closer: Closer,
     pub(crate) route: FileRoute,
     pub(crate) ledger: Arc<Ledger<Error>>,
     /// A failed sync is never repeated: the kernel may call the lost pages clean.
     sync_failure: Mutex<Option<Error>>,
     lost_writes: Arc<LostWrites>,
+}
+
+/// Closes the descriptors on the engine's disposer, whoever drops the file's last owner: `close`
+/// may block, and the last owner may be a future that a task drops.
+#[derive(Debug)]
+struct Closer {
+    share: Option<Handle<Model, Arc<FileHandle>>>,
+    process: u32,
+}
+
+impl Closer {
+    fn new(engine: &Shared, handle: &Arc<FileHandle>) -> Self {
+        Self {
+            share: Some(Handle::new(&engine.core, Arc::clone(handle))),
+            process: engine.process,
+        }
+    }
+
+    /// Has the caller close the descriptors.
+    fn take_back(mut self) -> Option<Arc<FileHandle>> {
+        self.share.take().and_then(|mut share| share.take_back())
+    }
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        if self.share.is_some() && std::process::id() != self.process {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "its locks are the parent's (I22)"
+            )]
+            std::mem::forget(self.share.take());
+        }
+    }
 }
 
 /// The user's share of a file. When it goes, nobody will ask for lost writes any more.
@@ -90,6 +126,14 @@ impl FileShared {
             route.route.reason = "the file system refused an aligned direct request".into();
         }
         route
+    }
+
+    /// Closes the descriptors on this thread, with what `close(2)` says.
+    fn close(self) -> Result<()> {
+        let Self { handle, closer, .. } = self;
+        drop(handle);
+        let last = closer.take_back().and_then(Arc::into_inner);
+        last.map_or(Ok(()), FileHandle::close)
     }
 
     /// Whether every write so far is accounted for.
@@ -192,8 +236,10 @@ impl AsyncCuFile {
         let route = route::choose(asked, &handle.direct_facts()).map_err(Error::from)?;
         tracing::debug!(path = %path.display(), route = %route.route, "file opened");
         let name: Arc<str> = path.to_string_lossy().into();
+        let handle = Arc::new(handle);
         let shared = Arc::new(FileShared {
             path,
+            closer: Closer::new(engine, &handle),
             handle,
             route,
             ledger: Arc::new(Ledger::new(name)),
@@ -354,7 +400,7 @@ impl AsyncCuFile {
             let intact = file.check_intact();
             drop(keeper);
             // Somebody else's operation still has it: its end closes the file.
-            let closed = Arc::into_inner(file).map_or(Ok(()), |file| file.handle.close());
+            let closed = Arc::into_inner(file).map_or(Ok(()), FileShared::close);
             intact.and(closed)
         };
         Request::new(
