@@ -3,19 +3,22 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use measure::data::{self, Draws};
+use measure::data::{self, DataFile, Draws};
 use measure::environment::Environment;
 use measure::poll::PollTimes;
 use measure::statistics::{Latencies, Quantiles};
 use measure::usage::{self, Usage, Window};
 use serde::Serialize;
+use tokio::runtime::Runtime;
 use tokio_cufile::{AsyncCuFile, Engine, ErrorKind, HostPart, IoEngine, OpenOptions};
 
 use crate::Result;
 use crate::args::Args;
-use crate::engines::{self, ours::IO_ENGINES};
+use crate::engines::{self, ours::IO_ENGINES, ring};
+use crate::job::{Access, Job};
 use crate::workloads::data_file;
 
 const BLOCK: usize = 16 << 10;
@@ -40,7 +43,8 @@ struct QueueReport {
     first_polls: PollCosts,
     /// The polls after them, which collect.
     later_polls: PollCosts,
-    /// Of futures that wait for a semaphore, on the same runtime: what clock and machine add.
+    /// Of futures that wait for a semaphore, on the same runtime, while a bare ring reads beside
+    /// them: what the clock adds, and the interrupts of reads that end while a poll runs.
     empty_first_polls: PollCosts,
     empty_later_polls: PollCosts,
     /// Most bytes in flight that were seen.
@@ -105,7 +109,7 @@ fn measure(args: &Args, engine: &Engine, io: IoEngine, name: &'static str) -> Re
     let environment = Environment::of(&args.file_dir)?;
     let file = data_file(args)?;
     let runtime = engines::runtime()?;
-    let (empty, memory_of_tasks) = runtime.block_on(empty_tasks(args.operations))?;
+    let (empty, memory_of_tasks) = beside_reads(args, &runtime, &file)?;
 
     let options = OpenOptions::new().read(true).io(io);
     let opened = Arc::new(runtime.block_on(options.open(engine, &file.path))?);
@@ -177,9 +181,35 @@ async fn all(
     Ok((usage.ok_or("no operation")?, in_flight_max))
 }
 
+/// Polls that do nothing, as long as a bare ring reads random blocks beside them; and the memory of
+/// as many tasks as there are operations.
+fn beside_reads(args: &Args, runtime: &Runtime, file: &DataFile) -> Result<(PollTimes, u64)> {
+    let job = Job {
+        access: Access::Random {
+            duration: Duration::from_secs(2),
+        },
+        path: file.path.clone(),
+        length: file.length,
+        block: BLOCK,
+        depth: 32,
+        direct: true,
+        seed: args.seed,
+    };
+    let times = PollTimes::with_capacity(args.operations);
+    let mut memory = 0;
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| ring::run(&job).map(drop));
+        while !reads.is_finished() {
+            let gained = runtime.block_on(empty_tasks(args.operations, &times))?;
+            memory = gained.max(memory);
+        }
+        reads.join().map_err(|_| "the reading thread panicked")?
+    })?;
+    Ok((times, memory))
+}
+
 /// The same number of tasks on the same runtime that wait once and do nothing.
-async fn empty_tasks(count: usize) -> Result<(PollTimes, u64)> {
-    let times = PollTimes::with_capacity(count);
+async fn empty_tasks(count: usize, times: &PollTimes) -> Result<u64> {
     usage::reset_peak_memory()?;
     let before = usage::memory()?;
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
@@ -196,8 +226,7 @@ async fn empty_tasks(count: usize) -> Result<(PollTimes, u64)> {
             return Err("the gate is closed".into());
         }
     }
-    let gained = usage::memory()?.peak.saturating_sub(before.resident);
-    Ok((times, gained))
+    Ok(usage::memory()?.peak.saturating_sub(before.resident))
 }
 
 impl fmt::Display for QueueReport {
@@ -231,12 +260,12 @@ impl fmt::Display for QueueReport {
         writeln!(f, "of a poll that collects: {}", self.later_polls)?;
         writeln!(
             f,
-            "of a first poll without engine: {}",
+            "of a first poll without engine, beside a bare ring's reads: {}",
             self.empty_first_polls
         )?;
         writeln!(
             f,
-            "of a later poll without engine: {}",
+            "of a later poll without engine, likewise: {}",
             self.empty_later_polls
         )
     }
