@@ -51,7 +51,7 @@ pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};
 pub use file::{AsyncCuFile, OpenOptions};
 pub use memory::{HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
-pub use op::{CancelHandle, Done, OpError, Request, Transfer};
+pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Transfer};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};
 

@@ -12,6 +12,7 @@
 use std::ptr::NonNull;
 
 use super::host::{HostBuffer, HostPart};
+use super::span::Span;
 use super::range::{EngineId, MemoryRange};
 use crate::error::Result;
 
@@ -74,6 +75,18 @@ unsafe impl sealed::Memory for HostBuffer {
 
 impl IoBuf for HostBuffer {}
 impl IoBufMut for HostBuffer {}
+
+// SAFETY: as for the whole buffer, which the span owns.
+unsafe impl sealed::Memory for Span {
+    fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange> {
+        let whole = self.buffer.prepare_whole(engine)?;
+        let range = whole.sub(self.start, self.len);
+        Ok(range.expect("a span lies inside its buffer"))
+    }
+}
+
+impl IoBuf for Span {}
+impl IoBufMut for Span {}
 
 // SAFETY: as for the buffer; the table of parts gives the range to no other part, and the buffer
 // makes no slice while this part lives.

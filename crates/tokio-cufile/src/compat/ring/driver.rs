@@ -152,7 +152,7 @@ impl Driver {
             debug_assert!(false, "calls go to the pool");
             return;
         };
-        self.spin_next = part.memory.len() <= SMALL_PART;
+        self.spin_next = part.len <= SMALL_PART;
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
         let run = Run::new(part, slot, PATHS);
         self.go_on(ticket, run);
