@@ -67,6 +67,8 @@ struct Stretch {
     memory: MemoryRange,
     offset: u64,
     way: Way,
+    /// The memory is the part's slot.
+    in_slot: bool,
     done: usize,
 }
 
@@ -78,6 +80,8 @@ pub(crate) struct Request {
     pub(crate) offset: u64,
     /// Expected to be served from the page cache, by copying.
     pub(crate) cached: bool,
+    /// The memory is the part's slot.
+    pub(crate) in_slot: bool,
     direct: bool,
 }
 
@@ -148,6 +152,7 @@ impl Run {
             memory: piece.memory,
             offset: piece.file_offset,
             way,
+            in_slot: false,
             done: 0,
         });
         self.now = stretches.next();
@@ -193,6 +198,7 @@ impl Run {
                 } else {
                     Way::Direct
                 },
+                in_slot: false,
                 done: 0,
             });
         }
@@ -236,6 +242,7 @@ impl Run {
             memory: window,
             offset: io_offset,
             way: if is_cached { Way::Cached } else { Way::Direct },
+            in_slot: true,
             done: 0,
         });
     }
@@ -251,6 +258,7 @@ impl Run {
             memory: stretch.memory.sub(from, stretch.memory.len() - from)?,
             offset: stretch.offset + from as u64,
             cached: stretch.way == Way::Cached,
+            in_slot: stretch.in_slot,
             direct: stretch.way == Way::Direct,
         })
     }
@@ -383,6 +391,7 @@ impl Run {
             memory,
             offset: self.part.file_offset + self.done as u64,
             way: Way::Buffered,
+            in_slot: false,
             done: 0,
         });
     }

@@ -63,10 +63,7 @@ impl Target {
     pub(super) fn wanted(&self, file_offset: u64, stretch: Range<u64>) -> usize {
         let inside = |piece: Piece| {
             let end = piece.file_offset + piece.memory.len() as u64;
-            let (start, end) = (
-                piece.file_offset.max(stretch.start),
-                end.min(stretch.end),
-            );
+            let (start, end) = (piece.file_offset.max(stretch.start), end.min(stretch.end));
             usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX)
         };
         self.pieces(file_offset).map(inside).sum()

@@ -12,8 +12,8 @@
 use std::ptr::NonNull;
 
 use super::host::{HostBuffer, HostPart};
-use super::span::Span;
 use super::range::{EngineId, MemoryRange};
+use super::span::Span;
 use crate::error::Result;
 
 /// Memory that a write may take its bytes from. The operation owns it until it is done.

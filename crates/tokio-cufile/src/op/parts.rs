@@ -21,6 +21,13 @@ pub(super) enum Cut {
 }
 
 impl Cut {
+    pub(super) fn parts_total(&self) -> u64 {
+        match self {
+            Self::One(plan) => plan.parts_total(),
+            Self::Many(plan, _) => plan.parts_total(),
+        }
+    }
+
     /// How the bytes of many ranges lie.
     pub(super) fn runs(&self) -> Option<Arc<Runs>> {
         match self {

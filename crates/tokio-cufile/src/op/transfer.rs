@@ -18,8 +18,8 @@ use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
 use crate::memory::{IoBuf, MemoryRange};
-use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
 use crate::plan::ranges::Runs;
+use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
 use crate::plan::{self, Kind, Outline, Plan};
 use crate::receipt::{Backend, PathClass, Receipt, Route};
 
@@ -173,7 +173,10 @@ impl<B: IoBuf> Transfer<B> {
         let memory = buf.prepare(engine.id);
         let whole = memory.as_ref().map_or(0, |memory| memory.len());
         let Asked {
-            kind, offset, exact, ..
+            kind,
+            offset,
+            exact,
+            ..
         } = asked;
         let len = asked.len.unwrap_or(whole);
         let span = tracing::debug_span!(
@@ -199,10 +202,7 @@ impl<B: IoBuf> Transfer<B> {
             _file: Arc::clone(file),
             span,
         };
-        let runs = pending
-            .as_ref()
-            .ok()
-            .and_then(|pending| pending.cut.runs());
+        let runs = pending.as_ref().ok().and_then(|pending| pending.cut.runs());
         Self {
             handle: Some(Handle::new(&engine.core, payload)),
             pending: Some(pending),
@@ -237,8 +237,7 @@ impl<B: IoBuf> Transfer<B> {
             return;
         }
         if let Some(class) = self.require
-            && let Err(error) =
-                check_required(class, self.kind, &pending.route, &pending.outline)
+            && let Err(error) = check_required(class, self.kind, &pending.route, &pending.outline)
         {
             self.pending = Some(Err(error));
             return;
@@ -252,7 +251,8 @@ impl<B: IoBuf> Transfer<B> {
             path = %self.file.path.display(),
             offset = self.offset,
             len = self.len,
-                        "submitted"
+            parts = pending.cut.parts_total(),
+            "submitted"
         );
         self.submitted = Some(Instant::now());
         let ledger = match self.kind {

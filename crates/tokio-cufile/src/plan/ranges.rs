@@ -77,7 +77,6 @@ impl Common {
 pub(crate) struct Runs {
     runs: Vec<Run>,
     total: u64,
-    wanted: u64,
 }
 
 impl Runs {
@@ -89,22 +88,13 @@ impl Runs {
     ) -> Result<Self, CoalesceError> {
         let limits = (gap_max, common.run_len_max());
         let runs = coalesce(ranges, limits, IN_PLACE_LEN_MIN)?;
-        let wanted = runs.iter().flat_map(|run| &run.pieces);
-        Ok(Self {
-            total: runs.iter().map(|run| run.len).sum(),
-            wanted: wanted.map(|piece| piece.len).sum(),
-            runs,
-        })
+        let total = runs.iter().map(|run| run.len).sum();
+        Ok(Self { runs, total })
     }
 
     /// Bytes of the operation, gaps included.
     pub(crate) const fn total(&self) -> u64 {
         self.total
-    }
-
-    /// Bytes that were asked for.
-    pub(crate) const fn wanted(&self) -> u64 {
-        self.wanted
     }
 
     /// Where the first range begins in the file.
@@ -153,6 +143,7 @@ pub(crate) struct RangesPlan {
     next_run: usize,
     /// Bytes of the operation before the next run.
     before: u64,
+    parts_total: u64,
     /// What is left of a range that is read by itself: the parts, and where they begin in the
     /// operation and in the buffer.
     alone: Option<(Plan, u64, u64)>,
@@ -161,11 +152,15 @@ pub(crate) struct RangesPlan {
 impl RangesPlan {
     /// The plan, and what it consists of.
     pub(crate) fn new(runs: Arc<Runs>, common: Common) -> Result<(Self, Outline), PlanError> {
-        let mut outline = Outline::default();
+        let (mut outline, mut parts_total) = (Outline::default(), 0);
         for run in &runs.runs {
-            match run.pieces[..] {
-                [range] => outline.add(&Plan::new(common.alone(range))?.outline()),
-                _ => outline.add(&Self::outline_of(run, &common)),
+            if let [range] = run.pieces[..] {
+                let plan = Plan::new(common.alone(range))?;
+                outline.add(&plan.outline());
+                parts_total += plan.parts_total();
+            } else {
+                outline.add(&Self::outline_of(run, &common));
+                parts_total += 1;
             }
         }
         let plan = Self {
@@ -173,9 +168,15 @@ impl RangesPlan {
             common,
             next_run: 0,
             before: 0,
+            parts_total,
             alone: None,
         };
         Ok((plan, outline))
+    }
+
+    /// How many parts there are in all.
+    pub(crate) const fn parts_total(&self) -> u64 {
+        self.parts_total
     }
 
     fn outline_of(run: &Run, common: &Common) -> Outline {
