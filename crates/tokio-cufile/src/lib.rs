@@ -45,6 +45,7 @@ mod os;
 mod plan;
 mod receipt;
 mod stats;
+mod stream;
 
 pub use config::{CacheMode, CompatMode, Config, IoEngine, Priority};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
@@ -54,6 +55,7 @@ pub use memory::{HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
 pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Transfer};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};
+pub use stream::{AsyncFileWriter, Chunk, FileReader, FileWriter, ReadStream};
 
 /// The README's example is a test.
 #[cfg(doctest)]

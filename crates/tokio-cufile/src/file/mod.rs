@@ -1,5 +1,6 @@
 //! Files: opened, read, written, made durable and closed without blocking a task.
 
+mod face;
 mod options;
 mod shared;
 
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use completion::{Handle, Ledger, Role};
 
+pub(crate) use self::face::Face;
 pub use self::options::OpenOptions;
 use self::shared::{Closer, Keeper};
 pub(crate) use self::shared::{FileShared, lost_write};
@@ -136,6 +138,11 @@ impl AsyncCuFile {
             keeper: Some(keeper),
             engine: Arc::clone(engine),
         })
+    }
+
+    /// The file for what reads or writes it on and on.
+    pub(crate) fn face(&self) -> Face {
+        Face::new(&self.shared, &self.engine)
     }
 
     /// The path that the file was opened by.

@@ -220,6 +220,10 @@ impl<B: IoBuf> Transfer<B> {
         }
     }
 
+    pub(crate) const fn bytes_asked(&self) -> usize {
+        self.len
+    }
+
     /// Starts the operation now instead of at the first poll.
     pub fn start(mut self) -> Self {
         self.submit();
