@@ -94,7 +94,7 @@ async fn read(
     content: &[u8],
 ) -> (Vec<u8>, Result<usize, (ErrorKind, usize)>) {
     let file = bench.file(content).await.unwrap();
-    if case.file_len % 2 == 0 {
+    if case.file_len.is_multiple_of(2) {
         file.sync_data().await.unwrap();
         file.drop_cache().await.unwrap();
     }

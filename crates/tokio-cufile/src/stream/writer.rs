@@ -27,8 +27,9 @@ use crate::memory::IoBuf;
 ///
 /// # Cancellation
 ///
-/// Dropped, the writes that are under way are dropped as a [`Transfer`](crate::Transfer) is: what
-/// is lost, later syncs of the file say. Closing is the only way to know that all is well.
+/// Dropped, what it was sent is dropped as a [`Transfer`](crate::Transfer) is: a write of which
+/// something was issued is ended or reported as torn by later syncs of the file, one that still
+/// waited for its turn leaves no trace. Only closing tells that all is well.
 #[derive(Debug)]
 #[must_use = "a sink writes what it is sent"]
 pub struct FileWriter<B> {
