@@ -1,4 +1,4 @@
-//! Permits: bytes, parts and slots, each either free, reserved, issued or quarantined (I9, I10).
+//! Permits: bytes, parts, slots and workers, each either free, reserved, issued or quarantined (I9, I10).
 
 /// What one part takes while it is in flight. Every part also takes one part permit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -7,24 +7,38 @@ pub struct Cost {
     pub bytes: u64,
     /// Whether it needs a staging slot.
     pub slot: bool,
+    /// Whether it occupies a worker thread while it lasts.
+    pub worker: bool,
 }
 
-/// What an engine may have in flight, and how much of that only urgent operations may take.
+impl Cost {
+    /// In the order of [`Budget::resources`].
+    const fn amounts(self) -> [u64; RESOURCES] {
+        [self.bytes, 1, self.slot as u64, self.worker as u64]
+    }
+}
+
+/// How much there is of one resource, and how much of that only urgent operations may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// All there is.
+    pub capacity: u64,
+    /// Of it, what is kept for urgent operations.
+    pub reserve: u64,
+}
+
+/// What an engine may have in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes in flight at most.
-    pub bytes: u64,
-    /// Of these, bytes kept for urgent operations.
-    pub bytes_reserve: u64,
-    /// Parts in flight at most: the backend's true parallelism, so that nothing waits behind the
+    /// Bytes in flight.
+    pub bytes: Limit,
+    /// Parts in flight: what the backend takes at once, so that nothing waits behind the
     /// scheduler's back.
-    pub parts: u32,
-    /// Of these, parts kept for urgent operations.
-    pub parts_reserve: u32,
+    pub parts: Limit,
     /// Staging slots.
-    pub slots: u32,
-    /// Of these, slots kept for urgent operations.
-    pub slots_reserve: u32,
+    pub slots: Limit,
+    /// Worker threads.
+    pub workers: Limit,
     /// Operations that may wait.
     pub queued_max: usize,
     /// How long nothing may be heard of a part, once its operation is asked to stop.
@@ -91,7 +105,7 @@ impl Account {
         assert!(*source >= amount, "{amount} permits are not {from:?}");
         *source -= amount;
         *self.standing(to) += amount;
-        debug_assert!(self.is_conserved());
+        assert!(self.is_conserved());
     }
 }
 
@@ -104,6 +118,8 @@ pub struct Census {
     pub parts: Account,
     /// Staging slots.
     pub slots: Account,
+    /// Worker threads.
+    pub workers: Account,
     /// Operations that wait for permits, or for earlier writes of their file.
     pub queued: usize,
     /// Operations admitted and not settled.
@@ -118,7 +134,10 @@ impl Census {
     /// Whether every account adds up (I9).
     #[must_use]
     pub const fn is_conserved(&self) -> bool {
-        self.bytes.is_conserved() && self.parts.is_conserved() && self.slots.is_conserved()
+        self.bytes.is_conserved()
+            && self.parts.is_conserved()
+            && self.slots.is_conserved()
+            && self.workers.is_conserved()
     }
 
     /// Whether nothing is in flight.
@@ -128,106 +147,127 @@ impl Census {
     }
 }
 
-/// The accounts, and what urgent operations hold of them.
+/// How many resources there are: bytes, parts, slots, workers.
+const RESOURCES: usize = 4;
+const BYTES: usize = 0;
+const PARTS: usize = 1;
+const SLOTS: usize = 2;
+const WORKERS: usize = 3;
+
+/// One resource: its account, and what urgent operations hold of it.
+#[derive(Clone, Copy, Debug)]
+struct Resource {
+    account: Account,
+    reserve: u64,
+    urgent: u64,
+}
+
+impl Resource {
+    fn new(limit: Limit) -> Self {
+        assert!(
+            limit.reserve < limit.capacity || limit.capacity == 0,
+            "the reserve leaves nothing to others: {limit:?}"
+        );
+        Self {
+            account: Account::new(limit.capacity),
+            reserve: limit.reserve,
+            urgent: 0,
+        }
+    }
+
+    /// What urgent parts hold counts as taken from the reserve: kept free a second time, an
+    /// endless run of small urgent parts would starve a large part of another class.
+    const fn kept(&self) -> u64 {
+        self.reserve.saturating_sub(self.urgent)
+    }
+}
+
+/// The accounts of an engine.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    pub(crate) bytes: Account,
-    pub(crate) parts: Account,
-    pub(crate) slots: Account,
-    bytes_reserve: u64,
-    parts_reserve: u64,
-    slots_reserve: u64,
-    urgent_bytes: u64,
-    urgent_parts: u64,
-    urgent_slots: u64,
+    resources: [Resource; RESOURCES],
 }
 
 impl Budget {
     pub(crate) fn new(limits: &Limits) -> Self {
-        assert!(
-            limits.bytes_reserve < limits.bytes,
-            "the reserve is the whole budget"
-        );
-        assert!(
-            limits.parts_reserve < limits.parts,
-            "the reserve is every part"
-        );
-        assert!(
-            limits.slots_reserve <= limits.slots,
-            "the reserve exceeds the slots"
-        );
+        let limits = [limits.bytes, limits.parts, limits.slots, limits.workers];
         Self {
-            bytes: Account::new(limits.bytes),
-            parts: Account::new(u64::from(limits.parts)),
-            slots: Account::new(u64::from(limits.slots)),
-            bytes_reserve: limits.bytes_reserve,
-            parts_reserve: u64::from(limits.parts_reserve),
-            slots_reserve: u64::from(limits.slots_reserve),
-            urgent_bytes: 0,
-            urgent_parts: 0,
-            urgent_slots: 0,
+            resources: limits.map(Resource::new),
         }
     }
 
+    pub(crate) const fn bytes(&self) -> Account {
+        self.resources[BYTES].account
+    }
+
+    pub(crate) const fn parts(&self) -> Account {
+        self.resources[PARTS].account
+    }
+
+    pub(crate) const fn slots(&self) -> Account {
+        self.resources[SLOTS].account
+    }
+
+    pub(crate) const fn workers(&self) -> Account {
+        self.resources[WORKERS].account
+    }
+
+    /// Whether `fits` holds for every resource of which `cost` takes something.
+    fn every(&self, cost: Cost, fits: impl Fn(&Resource, u64) -> bool) -> bool {
+        let taken = self.resources.iter().zip(cost.amounts());
+        taken
+            .filter(|&(_, amount)| amount > 0)
+            .all(|(resource, amount)| fits(resource, amount))
+    }
+
     /// Whether `cost` can be granted now without touching the reserve.
-    pub(crate) const fn fits_general(&self, cost: Cost) -> bool {
-        self.bytes.free >= cost.bytes + self.bytes_reserve
-            && self.parts.free > self.parts_reserve
-            && (!cost.slot || self.slots.free > self.slots_reserve)
+    pub(crate) fn fits_general(&self, cost: Cost) -> bool {
+        self.every(cost, |resource, amount| {
+            resource.account.free >= amount + resource.kept()
+        })
     }
 
     /// Whether an urgent `cost` can be granted now from all that is free.
-    pub(crate) const fn fits_urgent(&self, cost: Cost) -> bool {
-        self.bytes.free >= cost.bytes
-            && self.parts.free >= 1
-            && (!cost.slot || self.slots.free >= 1)
+    pub(crate) fn fits_urgent(&self, cost: Cost) -> bool {
+        self.every(cost, |resource, amount| resource.account.free >= amount)
     }
 
     /// Whether an urgent `cost` can be granted now from the reserve alone, so that a lower class
     /// that gathers permits is not set back.
-    pub(crate) const fn fits_reserve(&self, cost: Cost) -> bool {
-        self.fits_urgent(cost)
-            && self.urgent_bytes + cost.bytes <= self.bytes_reserve
-            && self.urgent_parts < self.parts_reserve
-            && (!cost.slot || self.urgent_slots < self.slots_reserve)
+    pub(crate) fn fits_reserve(&self, cost: Cost) -> bool {
+        self.every(cost, |resource, amount| {
+            resource.account.free >= amount && resource.urgent + amount <= resource.reserve
+        })
     }
 
     /// Whether `cost` could be granted if everything in flight came back. Without quarantine,
     /// always: the planner makes no larger part.
-    pub(crate) const fn can_ever_fit(&self, cost: Cost, urgent: bool) -> bool {
-        let (bytes, parts, slots) = if urgent {
-            (0, 0, 0)
-        } else {
-            (self.bytes_reserve, self.parts_reserve, self.slots_reserve)
-        };
-        self.bytes.usable() >= cost.bytes + bytes
-            && self.parts.usable() > parts
-            && (!cost.slot || self.slots.usable() > slots)
+    pub(crate) fn can_ever_fit(&self, cost: Cost, urgent: bool) -> bool {
+        self.every(cost, |resource, amount| {
+            let kept = if urgent { 0 } else { resource.reserve };
+            resource.account.usable() >= amount + kept
+        })
     }
 
     /// Moves a part's permits from one standing to another.
     pub(crate) fn shift(&mut self, cost: Cost, urgent: bool, from: Standing, to: Standing) {
-        self.bytes.shift(cost.bytes, from, to);
-        self.parts.shift(1, from, to);
-        if cost.slot {
-            self.slots.shift(1, from, to);
-        }
-        if urgent {
-            let slots = u64::from(cost.slot);
+        for (resource, amount) in self.resources.iter_mut().zip(cost.amounts()) {
+            resource.account.shift(amount, from, to);
+            if !urgent {
+                continue;
+            }
             if from == Standing::Free {
-                self.urgent_bytes += cost.bytes;
-                self.urgent_parts += 1;
-                self.urgent_slots += slots;
+                resource.urgent += amount;
             } else if matches!(to, Standing::Free | Standing::Quarantined) {
-                self.urgent_bytes -= cost.bytes;
-                self.urgent_parts -= 1;
-                self.urgent_slots -= slots;
+                resource.urgent -= amount;
             }
         }
     }
 
     /// Gives a slot back ahead of its part: what a broken policy does.
     pub(crate) fn free_slot_early(&mut self) {
-        self.slots.shift(1, Standing::Issued, Standing::Free);
+        self.resources[SLOTS]
+            .account
+            .shift(1, Standing::Issued, Standing::Free);
     }
 }

@@ -41,7 +41,7 @@ impl<D: Domain> DisposalList<D> {
 }
 
 impl<D: Domain> Drop for DisposalList<D> {
-    /// One by one: the list is as long as it is, and must not be as deep.
+    /// One by one: dropped through its links, a long list would overflow the stack.
     fn drop(&mut self) {
         while self.pop().is_some() {}
     }
@@ -58,13 +58,17 @@ pub struct Disposal {
 
 impl<D: Domain> Core<D> {
     /// Drops what nobody awaits any more: payloads, their owners, unissued parts, wakers. Records
-    /// the losses of orphaned writes. Runs foreign code; call it where blocking is allowed.
+    /// the losses of orphaned writes, and does what a drop left undone: it wakes who waits for the
+    /// drain, and grants what the drop made room for. Runs foreign code; call it where blocking is
+    /// allowed.
     pub fn dispose(self: &Arc<Self>) -> Disposal {
         let mut done = Disposal::default();
         while let Some(operation) = self.next_disposal() {
             done.operations += 1;
             done.panics += u64::from(!self.dispose_of(&operation));
         }
+        // What a drop owes the outside but must not do itself (I11).
+        self.tell_drained();
         self.pump();
         done
     }
@@ -74,14 +78,17 @@ impl<D: Domain> Core<D> {
         self.close_account(operation);
         let mut state = operation.lock();
         state.phase = Phase::Consumed;
-        let remains = (
-            state.payload.take(),
+        let payload = state.payload.take();
+        let rest = (
             state.withdrawn.take(),
             state.waiting_parts.take(),
             state.waker.take(),
         );
         drop(state);
-        catch_unwind(AssertUnwindSafe(|| drop(remains))).is_ok()
+        // Apart, since a second panic during the first one's unwinding would abort.
+        let payload = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        let rest = catch_unwind(AssertUnwindSafe(|| drop(rest)));
+        payload.is_ok() && rest.is_ok()
     }
 
     /// First the loss, then the end of the write: a barrier that the end opens must see the loss.
@@ -89,24 +96,19 @@ impl<D: Domain> Core<D> {
         let (ledger, doubt, opened) = {
             let mut state = operation.lock();
             let ticket = state.write_ticket.take();
-            let loss = state.loss();
-            let expected = std::mem::take(&mut state.loss_expected);
+            let loss = state.take_loss();
             let Role::Write(ledger, _) = &state.role else {
                 return;
             };
             let ledger = Arc::clone(ledger);
             let loss = loss.filter(|_| D::Policy::records_orphans());
             let doubt = loss.and_then(|(loss, offset)| ledger.record(loss, offset));
-            let opened = match ticket {
-                Some(ticket) => ledger.finish(ticket),
-                None if expected => ledger.loss_recorded(),
-                None => Vec::new(),
-            };
+            let opened = ticket.map(|ticket| ledger.finish(ticket));
             (ledger, doubt, opened)
         };
         if let Some(doubt) = doubt {
             self.environment().lost_write(ledger.name(), doubt);
         }
-        self.open_barriers(opened);
+        self.open_barriers(opened.unwrap_or_default());
     }
 }

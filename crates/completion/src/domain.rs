@@ -10,8 +10,9 @@ use crate::ticket::IssuedPart;
 
 /// The types that one engine works with.
 pub trait Domain: Sized + Send + Sync + 'static {
-    /// What a backend executes for one part. It may name memory of the payload by address: the
-    /// payload outlives it (I1).
+    /// What a backend executes for one part. It may name memory of the payload by address: from
+    /// [`IssuedPart::start`] to the part's end the payload is there (I1). A task that was not started
+    /// may outlive it, so its drop must not follow such an address.
     type Task: Send + 'static;
     /// Why a part failed.
     type Fault: Clone + fmt::Debug + Send + Sync + 'static;
@@ -34,6 +35,8 @@ impl Report for () {
 /// What the model asks of the outside. Called without any lock held, except [`now`](Self::now).
 pub trait Environment<D: Domain>: Send + Sync + 'static {
     /// Executes a part. Never blocks and never fails: an error arrives in the part's outcome.
+    /// It may drop the part, but starts or finishes none before it returns: that grants more, and
+    /// the calls would nest as deep as the queue is long.
     fn submit(&self, part: IssuedPart<D>);
 
     /// The engine's clock.
@@ -42,14 +45,15 @@ pub trait Environment<D: Domain>: Send + Sync + 'static {
     /// Asks for a call of [`Core::fire`](crate::Core::fire) at `at`, or earlier.
     fn set_alarm(&self, at: Tick);
 
-    /// Something waits in the disposer: see [`Core::dispose`](crate::Core::dispose).
+    /// Call [`Core::dispose`](crate::Core::dispose), soon and on another thread: something waits
+    /// in the disposer, or a drop left permits to grant.
     fn disposal_waits(&self);
 
     /// An orphaned write was lost and its file, of that name, is gone: nobody else will report it
     /// (I8).
     fn lost_write(&self, file: &str, doubt: Doubt<D::Fault>);
 
-    /// The last admitted operation has settled after admission was closed.
+    /// The last admitted operation has settled after admission was closed. Called once.
     fn drained(&self);
 }
 

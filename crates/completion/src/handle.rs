@@ -34,6 +34,10 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
     }
 
     /// Admits the operation. Whatever prevents that arrives as its outcome.
+    ///
+    /// # Panics
+    ///
+    /// When it was submitted before.
     pub fn submit(&self, spec: Spec<D>) {
         self.core.submit(&self.operation, spec);
     }
@@ -59,14 +63,16 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
     }
 
     fn take(&mut self) -> Option<Settlement<D, T>> {
-        let (settlement, waker) = {
+        let (settlement, rest) = {
             let mut state = self.operation.lock();
             if state.phase != Phase::Settled {
                 return None;
             }
-            (state.settlement(), state.waker.take())
+            // A canceller may keep the control block for long: it shall not keep these.
+            let unissued = (state.waiting_parts.take(), state.withdrawn.take());
+            (state.settlement(), (unissued, state.waker.take()))
         };
-        drop(waker);
+        drop(rest);
         self.done = true;
         Some(Settlement {
             ending: settlement.ending,

@@ -40,26 +40,9 @@ struct Inner<F> {
     outstanding: BTreeSet<u64>,
     /// Operations that wait for every write below a ticket.
     barriers: BTreeMap<u64, u64>,
-    /// Writes that ended, were orphaned afterwards, and whose loss the disposer has yet to record.
-    expected_losses: u64,
     doubt: Option<Doubt<F>>,
     unread: bool,
     file_gone: bool,
-}
-
-impl<F> Inner<F> {
-    fn take_opened(&mut self) -> Vec<u64> {
-        if self.expected_losses > 0 {
-            return Vec::new();
-        }
-        let oldest = self.outstanding.first().copied().unwrap_or(u64::MAX);
-        let open = |(&operation, &below): (&u64, &u64)| (below <= oldest).then_some(operation);
-        let opened: Vec<u64> = self.barriers.iter().filter_map(open).collect();
-        for operation in &opened {
-            self.barriers.remove(operation);
-        }
-        opened
-    }
 }
 
 impl<F: Clone> Ledger<F> {
@@ -72,7 +55,6 @@ impl<F: Clone> Ledger<F> {
                 next_ticket: 0,
                 outstanding: BTreeSet::new(),
                 barriers: BTreeMap::new(),
-                expected_losses: 0,
                 doubt: None,
                 unread: false,
                 file_gone: false,
@@ -126,28 +108,20 @@ impl<F: Clone> Ledger<F> {
     pub(crate) fn finish(&self, ticket: u64) -> Vec<u64> {
         let mut inner = lock(&self.inner);
         let was_outstanding = inner.outstanding.remove(&ticket);
-        debug_assert!(was_outstanding, "write {ticket} ends twice");
-        inner.take_opened()
-    }
-
-    /// A write that had ended was orphaned: its loss will be recorded soon, and barriers wait for
-    /// it. Allocates nothing (I11).
-    pub(crate) fn expect_loss(&self) {
-        lock(&self.inner).expected_losses += 1;
-    }
-
-    /// The loss is on record. As [`finish`](Self::finish).
-    pub(crate) fn loss_recorded(&self) -> Vec<u64> {
-        let mut inner = lock(&self.inner);
-        debug_assert!(inner.expected_losses > 0, "each is expected first");
-        inner.expected_losses = inner.expected_losses.saturating_sub(1);
-        inner.take_opened()
+        assert!(was_outstanding, "write {ticket} ends twice");
+        let oldest = inner.outstanding.first().copied().unwrap_or(u64::MAX);
+        let open = |(&operation, &below): (&u64, &u64)| (below <= oldest).then_some(operation);
+        let opened: Vec<u64> = inner.barriers.iter().filter_map(open).collect();
+        for operation in &opened {
+            inner.barriers.remove(operation);
+        }
+        opened
     }
 
     /// Whether `operation` must wait for writes that began before it.
     pub(crate) fn wait(&self, operation: u64) -> bool {
         let mut inner = lock(&self.inner);
-        if inner.outstanding.is_empty() && inner.expected_losses == 0 {
+        if inner.outstanding.is_empty() {
             return false;
         }
         let below = inner.next_ticket;
@@ -176,8 +150,13 @@ impl<F: Clone> Ledger<F> {
             }
         };
         inner.unread = !inner.file_gone;
-        inner.doubt = Some(doubt.clone());
-        inner.file_gone.then_some(doubt)
+        let untold = inner.file_gone.then(|| doubt.clone());
+        inner.doubt = Some(doubt);
+        untold
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.inner).file_gone
     }
 }
 

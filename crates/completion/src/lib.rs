@@ -20,7 +20,7 @@
 //! | `operation` | the control block: owns the payload, counts parts, keeps the waker |
 //! | `core` | admits, grants, settles; the one lock above all transitions |
 //! | `scheduler` | which queued operation is granted next: class, age, urgent reserve |
-//! | `budget` | permits: bytes, parts and slots, conserved at every step |
+//! | `budget` | permits: bytes, parts, slots and workers, conserved at every step |
 //! | `table` | parts handed out, by index and generation |
 //! | `ledger` | outcomes of writes that nobody awaited |
 //! | `disposer` | where payloads go to be dropped, off every thread that must not block |
@@ -44,7 +44,7 @@ mod table;
 mod ticket;
 mod timers;
 
-pub use crate::budget::{Account, Census, Cost, Limits};
+pub use crate::budget::{Account, Census, Cost, Limit, Limits};
 pub use crate::core::{Core, Drained};
 pub use crate::disposer::Disposal;
 pub use crate::domain::{Class, Domain, Environment, Part, PartOutcome, Report, Tick};

@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use crate::domain::{Class, Domain, PartOutcome, Report, Tick};
 use crate::ledger::{Ledger, Loss};
-use crate::scheduler::{Entry, Parts};
+use crate::scheduler::{Parts, Remainder};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Everything that hardware can touch on behalf of one operation (I1).
@@ -21,7 +21,8 @@ pub struct Spec<D: Domain> {
     pub deadline: Option<Tick>,
     /// Bytes that all parts together are to move.
     pub total: u64,
-    /// Its parts, in order of offset. Called under the engine's lock: plan, do nothing else.
+    /// Its parts, in order of offset. Advanced under the engine's lock: plan, do nothing else, and
+    /// do not panic. Dropped without it.
     pub parts: Box<dyn Iterator<Item = crate::Part<D>> + Send>,
     /// What it has to do with its file's ledger.
     pub ledger: Role<D::Fault>,
@@ -151,7 +152,7 @@ pub(crate) struct State<D: Domain> {
     pub(crate) phase: Phase,
     pub(crate) detached: bool,
     pub(crate) stop: Option<StopReason>,
-    /// A part failed or met the end of the file: no later part is needed.
+    /// A part failed or met the end of the file: no part behind it is needed.
     ended_early: bool,
     /// The last part was granted.
     exhausted: bool,
@@ -161,6 +162,8 @@ pub(crate) struct State<D: Domain> {
     total: u64,
     gap: u64,
     failure: Option<(u64, D::Fault)>,
+    /// Why it was refused its next part after it had been admitted.
+    pub(crate) refusal: Option<Rejection>,
     pub(crate) ending: Option<Ending<D::Fault>>,
     pub(crate) report: D::Report,
     pub(crate) payload: Option<Payload>,
@@ -171,13 +174,13 @@ pub(crate) struct State<D: Domain> {
     /// Its parts, while it waits at a barrier.
     pub(crate) waiting_parts: Option<Parts<D>>,
     /// What the scheduler still had of it when it was withdrawn, for the disposer to drop.
-    pub(crate) withdrawn: Option<Entry<D>>,
+    pub(crate) withdrawn: Option<Remainder<D>>,
     pub(crate) timer: Option<Tick>,
+    /// Its timer is the quiet limit, not the deadline.
+    pub(crate) watched: bool,
     pub(crate) heard_at: Tick,
     pub(crate) role: Role<D::Fault>,
     pub(crate) write_ticket: Option<u64>,
-    /// The ledger was told that a loss will be recorded.
-    pub(crate) loss_expected: bool,
     pub(crate) next_disposal: Option<Arc<Operation<D>>>,
 }
 
@@ -195,6 +198,7 @@ impl<D: Domain> State<D> {
             total: 0,
             gap: u64::MAX,
             failure: None,
+            refusal: None,
             ending: None,
             report: D::Report::default(),
             payload: Some(payload),
@@ -204,16 +208,20 @@ impl<D: Domain> State<D> {
             waiting_parts: None,
             withdrawn: None,
             timer: None,
+            watched: false,
             heard_at: Tick(0),
             role: Role::None,
             write_ticket: None,
-            loss_expected: false,
             next_disposal: None,
         }
     }
 
     pub(crate) fn admit(&mut self, class: Class, total: u64, role: Role<D::Fault>) {
-        debug_assert_eq!(self.phase, Phase::Reserved);
+        assert_eq!(
+            self.phase,
+            Phase::Reserved,
+            "an operation is submitted once"
+        );
         self.phase = Phase::Queued;
         self.class = class;
         self.total = total;
@@ -229,9 +237,25 @@ impl<D: Domain> State<D> {
         self.stop.is_some() || self.ended_early || !self.is_live()
     }
 
+    /// The first offset from which no part is needed any more. After an early end, the parts before
+    /// it are: one behind them may have met the end of the file first.
+    pub(crate) const fn unneeded_from(&self) -> u64 {
+        if self.stop.is_some() || !self.is_live() {
+            0
+        } else if self.ended_early {
+            self.gap
+        } else {
+            u64::MAX
+        }
+    }
+
     /// Whether nothing is in flight and nothing will be (I3).
     pub(crate) const fn is_quiet(&self) -> bool {
         self.in_flight == 0 && (self.exhausted || self.is_stopping())
+    }
+
+    pub(crate) const fn has_parts_out(&self) -> bool {
+        self.in_flight > 0
     }
 
     pub(crate) const fn was_started(&self) -> bool {
@@ -243,7 +267,7 @@ impl<D: Domain> State<D> {
     }
 
     pub(crate) fn part_granted(&mut self, end: u64, last: bool) {
-        debug_assert!(
+        assert!(
             !self.is_stopping(),
             "a stopped operation stands in no queue"
         );
@@ -279,6 +303,11 @@ impl<D: Domain> State<D> {
         }
     }
 
+    /// Nobody knows what a part that is still in flight did: nothing from its offset on counts.
+    pub(crate) fn part_unknown(&mut self, offset: u64) {
+        self.gap = self.gap.min(offset);
+    }
+
     /// Bytes moved without a gap from the start.
     fn prefix(&self) -> u64 {
         self.gap.min(self.issued_end)
@@ -287,44 +316,35 @@ impl<D: Domain> State<D> {
     /// Ends a quiet operation. The first failure by offset wins; a stop that came too late to
     /// keep anything from being issued changes nothing.
     pub(crate) fn end(&mut self) {
-        let ending = match (self.failure.take(), self.stop) {
-            (Some((offset, fault)), _) => Ending::Failed { offset, fault },
-            (None, Some(reason)) if !self.exhausted && !self.ended_early => Ending::Stopped(reason),
-            _ => Ending::Done,
+        let kept_from = self.stop.filter(|_| !self.exhausted && !self.ended_early);
+        let ending = match (self.failure.take(), kept_from, self.refusal) {
+            (Some((offset, fault)), ..) => Ending::Failed { offset, fault },
+            (None, Some(_), Some(refusal)) => Ending::Rejected(refusal),
+            (None, Some(reason), None) => Ending::Stopped(reason),
+            (None, None, _) => Ending::Done,
         };
         self.ending = Some(ending);
     }
 
-    /// Whether [`loss`](Self::loss) has anything to tell. Allocates nothing.
-    pub(crate) fn is_loss(&self) -> bool {
-        matches!(self.role, Role::Write(..))
-            && match self.ending {
-                Some(Ending::Failed { .. } | Ending::Quarantined) => true,
-                Some(Ending::Stopped(_) | Ending::Rejected(Rejection::NoCapacity)) => {
-                    self.started > 0
-                }
-                Some(Ending::Done | Ending::Rejected(_)) | None => false,
-            }
-    }
-
-    /// What the ledger must know of an outcome that nobody takes, and the file offset.
-    pub(crate) fn loss(&self) -> Option<(Loss<D::Fault>, u64)> {
-        let Role::Write(_, offset) = &self.role else {
+    /// What the ledger must know of an outcome that nobody takes, and the file offset. Takes the
+    /// ending: moved, not cloned, since a drop allocates nothing (I11).
+    pub(crate) fn take_loss(&mut self) -> Option<(Loss<D::Fault>, u64)> {
+        let &Role::Write(_, offset) = &self.role else {
             return None;
         };
-        if !self.is_loss() {
-            return None;
-        }
-        let loss = match self.ending.as_ref()? {
-            Ending::Failed { fault, .. } => Loss::Failed(fault.clone()),
+        let loss = match self.ending.take()? {
+            Ending::Failed { fault, .. } => Loss::Failed(fault),
             Ending::Quarantined => Loss::Quarantined,
-            Ending::Done | Ending::Stopped(_) | Ending::Rejected(_) => Loss::Torn,
+            // A short write is a lost one too: only a read may end at the end of the file.
+            Ending::Done if self.prefix() < self.total => Loss::Torn,
+            Ending::Stopped(_) | Ending::Rejected(_) if self.started > 0 => Loss::Torn,
+            Ending::Done | Ending::Stopped(_) | Ending::Rejected(_) => return None,
         };
         Some((loss, offset.saturating_add(self.prefix())))
     }
 
     pub(crate) fn settlement(&mut self) -> Settlement<D, Payload> {
-        debug_assert_eq!(self.phase, Phase::Settled);
+        assert_eq!(self.phase, Phase::Settled);
         self.phase = Phase::Consumed;
         Settlement {
             ending: self.ending.take().unwrap_or(Ending::Done),

@@ -3,7 +3,7 @@
 //! - Classes in order: urgent, normal, bulk; inside a class, the oldest operation first.
 //! - Nothing overtakes the chosen part while it gathers permits, or a large part would wait for
 //!   ever behind small ones. Except: an urgent part may take permits from the reserve, which no
-//!   other class can use. So an urgent operation waits for other urgent ones only.
+//!   other class can use. So an urgent part that the reserve can hold waits for urgent ones only.
 //! - A class that was passed over [`PASSED_OVER_MAX`] times is granted next, so that none starves.
 
 use std::collections::BTreeMap;
@@ -19,26 +19,32 @@ pub(crate) const PASSED_OVER_MAX: u32 = 16;
 /// The parts of an operation, planned as they are granted.
 pub(crate) type Parts<D> = Box<dyn Iterator<Item = Part<D>> + Send>;
 
-/// An operation with parts to issue: the next one, and the rest.
-pub(crate) struct Entry<D: Domain> {
-    pub(crate) operation: Arc<Operation<D>>,
+/// What an operation has yet to issue: the next part, and the rest. It does not name its operation,
+/// so that the operation itself can keep it.
+pub(crate) struct Remainder<D: Domain> {
     pub(crate) head: Part<D>,
     pub(crate) rest: Parts<D>,
+}
+
+struct Entry<D: Domain> {
+    operation: Arc<Operation<D>>,
+    remainder: Remainder<D>,
 }
 
 /// What to do next.
 pub(crate) enum Pick<D: Domain> {
     /// Nothing, until permits come back or something is queued.
     Wait,
-    /// Issue this part; `last` when its operation has no more.
+    /// Issue this part.
     Grant {
         operation: Arc<Operation<D>>,
         part: Part<D>,
         class: Class,
-        last: bool,
+        /// When the operation has no more: its iterator, to be dropped without the lock.
+        spent: Option<Parts<D>>,
     },
     /// This operation can never be served: too much of the budget is quarantined.
-    Hopeless(Entry<D>),
+    Hopeless(Arc<Operation<D>>, Remainder<D>),
 }
 
 pub(crate) struct Scheduler<D: Domain> {
@@ -53,7 +59,8 @@ struct Queue<D: Domain> {
 
 impl<D: Domain> Queue<D> {
     fn head_cost(&self) -> Option<Cost> {
-        self.by_age.values().next().map(|entry| entry.head.cost)
+        let oldest = self.by_age.values().next();
+        oldest.map(|entry| entry.remainder.head.cost)
     }
 }
 
@@ -74,15 +81,25 @@ impl<D: Domain> Scheduler<D> {
     }
 
     /// Queues an operation behind its class. Gives its age, by which it can be withdrawn.
-    pub(crate) fn push(&mut self, class: Class, entry: Entry<D>) -> u64 {
+    pub(crate) fn push(
+        &mut self,
+        class: Class,
+        operation: Arc<Operation<D>>,
+        remainder: Remainder<D>,
+    ) -> u64 {
         let age = self.next_age;
         self.next_age += 1;
+        let entry = Entry {
+            operation,
+            remainder,
+        };
         self.classes[class.index()].by_age.insert(age, entry);
         age
     }
 
-    pub(crate) fn remove(&mut self, class: Class, age: u64) -> Option<Entry<D>> {
-        self.classes[class.index()].by_age.remove(&age)
+    pub(crate) fn remove(&mut self, class: Class, age: u64) -> Option<Remainder<D>> {
+        let entry = self.classes[class.index()].by_age.remove(&age);
+        entry.map(|entry| entry.remainder)
     }
 
     /// Any queued operation, for shutdown.
@@ -104,7 +121,9 @@ impl<D: Domain> Scheduler<D> {
         };
         if !budget.can_ever_fit(cost, urgent) {
             let hopeless = self.classes[class.index()].by_age.pop_first();
-            return hopeless.map_or(Pick::Wait, |(_, entry)| Pick::Hopeless(entry));
+            return hopeless.map_or(Pick::Wait, |(_, entry)| {
+                Pick::Hopeless(entry.operation, entry.remainder)
+            });
         }
         let fits = if urgent {
             budget.fits_urgent(cost)
@@ -155,15 +174,18 @@ impl<D: Domain> Scheduler<D> {
         };
         let entry = oldest.get_mut();
         let operation = Arc::clone(&entry.operation);
-        let (part, last) = match entry.rest.next() {
-            Some(next) => (std::mem::replace(&mut entry.head, next), false),
-            None => (oldest.remove().head, true),
+        let (part, spent) = match entry.remainder.rest.next() {
+            Some(next) => (std::mem::replace(&mut entry.remainder.head, next), None),
+            None => {
+                let Remainder { head, rest } = oldest.remove().remainder;
+                (head, Some(rest))
+            }
         };
         Pick::Grant {
             operation,
             part,
             class,
-            last,
+            spent,
         }
     }
 }

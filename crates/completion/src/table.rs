@@ -20,7 +20,8 @@ struct Entry<T> {
 impl<T> Table<T> {
     pub(crate) fn new(capacity: u32) -> Self {
         let entries = (0..capacity).map(|_| Entry {
-            generation: 0,
+            // Not 0, so that the zero word, which a backend may use for its own, names no part.
+            generation: 1,
             value: None,
         });
         Self {
@@ -58,9 +59,13 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn values(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries
-            .iter_mut()
-            .filter_map(|entry| entry.value.as_mut())
+        self.enumerate().map(|(_, value)| value)
+    }
+
+    /// The values, with the index of each.
+    pub(crate) fn enumerate(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let entries = (0..).zip(self.entries.iter_mut());
+        entries.filter_map(|(index, entry)| Some((index, entry.value.as_mut()?)))
     }
 }
 

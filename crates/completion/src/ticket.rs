@@ -69,8 +69,15 @@ impl<D: Domain> IssuedPart<D> {
         }
     }
 
+    /// What it is, for a backend that chooses an executor by it. `None` once started.
+    #[must_use]
+    pub const fn task(&self) -> Option<&D::Task> {
+        self.task.as_ref()
+    }
+
     /// The last instant at which a cancel is exact (I24). `None`: the operation was stopped, and
-    /// the part has been taken back. Otherwise the part counts as visible to hardware from here on.
+    /// the part has been taken back; its memory may be gone. Otherwise the part counts as visible to
+    /// hardware from here on.
     pub fn start(mut self) -> Option<(Ticket<D>, D::Task)> {
         let task = self.task.take()?;
         let (core, key, slot) = (Arc::clone(&self.core), self.key, self.slot);

@@ -1,4 +1,38 @@
 //! Await bytes moving between a file and GPU or host memory in tokio.
+//!
+//! A tokio task must not wait on a disk, and a buffer that a disk or a GPU writes to must not be
+//! freed because a future was dropped. This crate takes care of both: an [`Engine`] runs the I/O on
+//! threads of its own, and owns every buffer until the hardware is done with it.
+//!
+//! ```no_run
+//! use tokio_cufile::{AsyncCuFile, Engine, HostBuffer};
+//!
+//! # async fn example() -> Result<(), tokio_cufile::Error> {
+//! let engine = Engine::builder().build().await?;
+//! let file = AsyncCuFile::open(&engine, "weights.bin").await?;
+//! let buf = HostBuffer::new(&engine, 1 << 20)?;
+//! let done = file.read_at(buf, 0).await?;
+//! assert!(done.bytes <= done.buf.len());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | read or write | [`AsyncCuFile::read_at`], [`read_exact_at`](AsyncCuFile::read_exact_at), [`write_all_at`](AsyncCuFile::write_all_at) |
+//! | read into one buffer from many tasks | [`HostBuffer::part`] |
+//! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
+//! | put a request before bulk loads | [`Transfer::priority`] |
+//! | know or insist on the way the bytes went | [`Receipt`], [`Transfer::require`] |
+//! | make writes durable | [`AsyncCuFile::sync_data`], [`sync_all`](AsyncCuFile::sync_all) |
+//! | end in order | [`Engine::shutdown`] |
+//!
+//! Futures are lazy: nothing is issued before the first poll or [`Transfer::start`]. They are woken
+//! by the completion itself and work on every executor; no tokio driver is needed.
+//!
+//! In this version buffers are host memory and the backend is a pool of blocking calls, with
+//! `O_DIRECT` where the file allows. What asks for io_uring or cuFile gets
+//! [`Unsupported`](ErrorKind::Unsupported).
 
 mod compat;
 mod config;
@@ -20,3 +54,8 @@ pub use memory::{HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
 pub use op::{CancelHandle, Done, OpError, Request, Transfer};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -3,20 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use super::Drained;
 use crate::budget::{Budget, Cost, Limits, Standing};
 use crate::disposer::DisposalList;
 use crate::domain::{Class, Domain, Tick};
+use crate::ledger::{Doubt, Ledger};
 use crate::operation::{Ending, Operation, Phase, Rejection, Role, Spec, State, StopReason};
 use crate::policy::ReleasePolicy as _;
-use crate::scheduler::{Entry, Pick, Scheduler};
+use crate::scheduler::{Parts, Pick, Remainder, Scheduler};
 use crate::table::Table;
 use crate::ticket::{PartKey, SlotId};
 use crate::timers::Timers;
 
 pub(super) struct Inner<D: Domain> {
     pub(super) open: bool,
+    /// Nothing more is granted: what is queued is being withdrawn.
+    pub(super) stopped: bool,
+    pub(super) drain_told: bool,
+    quiet_limit: Duration,
     pub(super) live: usize,
     pub(super) scheduler: Scheduler<D>,
     /// Admitted operations that wait for earlier writes of their file.
@@ -33,7 +39,8 @@ pub(super) struct Inner<D: Domain> {
 
 /// A part in a backend's hands.
 pub(super) struct InFlight<D: Domain> {
-    /// `None` once the operation was quarantined: the entry then stands for what is lost.
+    /// `None` once the operation has ended without it. Issued, the entry then stands for what is
+    /// quarantined; reserved, for a part that a backend holds and will not be able to start.
     pub(super) operation: Option<Arc<Operation<D>>>,
     pub(super) offset: u64,
     pub(super) len: u64,
@@ -45,12 +52,18 @@ pub(super) struct InFlight<D: Domain> {
     pub(super) standing: Standing,
 }
 
+pub(super) type LostWrite<D> = (
+    Arc<Ledger<<D as Domain>::Fault>>,
+    Doubt<<D as Domain>::Fault>,
+);
+
 /// What a transition owes the outside, done after the locks are gone.
 pub(super) struct Effects<D: Domain> {
     pub(super) wakers: Vec<Waker>,
     /// Set by a broken policy only: the outcome that becomes visible after the wake.
     pub(super) publish_late: Option<Arc<Operation<D>>>,
     pub(super) alarm: Option<Tick>,
+    pub(super) lost_write: Option<LostWrite<D>>,
     pub(super) disposal: bool,
     pub(super) drained: bool,
 }
@@ -61,6 +74,7 @@ impl<D: Domain> Effects<D> {
             wakers: Vec::new(),
             publish_late: None,
             alarm: None,
+            lost_write: None,
             disposal: false,
             drained: false,
         }
@@ -73,21 +87,26 @@ pub(super) enum Granted<D: Domain> {
         key: PartKey,
         slot: Option<SlotId>,
         task: D::Task,
+        spent: Option<Parts<D>>,
     },
-    Refused(Entry<D>),
+    Refused(Remainder<D>),
     Nothing,
 }
 
 impl<D: Domain> Inner<D> {
     pub(super) fn new(limits: &Limits) -> Self {
+        let count = |all: u64| u32::try_from(all).expect("fewer than 2^32 parts and slots");
         Self {
             open: true,
+            stopped: false,
+            drain_told: false,
+            quiet_limit: limits.quiet_limit,
             live: 0,
             scheduler: Scheduler::new(),
             barriers: BTreeMap::new(),
             budget: Budget::new(limits),
-            free_slots: (0..limits.slots).rev().collect(),
-            in_flight: Table::new(limits.parts),
+            free_slots: (0..count(limits.slots.capacity)).rev().collect(),
+            in_flight: Table::new(count(limits.parts.capacity)),
             timers: Timers::new(),
             disposal: DisposalList::new(),
             stray_completions: 0,
@@ -173,16 +192,17 @@ impl<D: Domain> Inner<D> {
             return;
         };
         let Some(head) = rest.next() else {
+            // Kept, since it is not to be dropped under the lock.
+            state.waiting_parts = Some(rest);
             state.set_exhausted();
             state.end();
             return self.settle(operation, state, effects);
         };
-        let entry = Entry {
-            operation: Arc::clone(operation),
-            head,
-            rest,
-        };
-        state.queued_at = Some(self.scheduler.push(state.class, entry));
+        let remainder = Remainder { head, rest };
+        let age = self
+            .scheduler
+            .push(state.class, Arc::clone(operation), remainder);
+        state.queued_at = Some(age);
     }
 
     pub(super) fn open_barriers(&mut self, opened: Vec<u64>, effects: &mut Effects<D>) {
@@ -194,23 +214,26 @@ impl<D: Domain> Inner<D> {
         }
     }
 
-    pub(super) fn grant(&mut self, effects: &mut Effects<D>) -> Granted<D> {
-        let (operation, part, class, last) = match self.scheduler.pick(&self.budget) {
+    pub(super) fn grant(&mut self, now: Tick, effects: &mut Effects<D>) -> Granted<D> {
+        if self.stopped {
+            return Granted::Nothing;
+        }
+        let (operation, part, class, spent) = match self.scheduler.pick(&self.budget) {
             Pick::Wait => return Granted::Nothing,
-            Pick::Hopeless(entry) => {
-                self.refuse(&entry.operation, effects);
-                return Granted::Refused(entry);
+            Pick::Hopeless(operation, remainder) => {
+                self.refuse(&operation, now, effects);
+                return Granted::Refused(remainder);
             }
             Pick::Grant {
                 operation,
                 part,
                 class,
-                last,
-            } => (operation, part, class, last),
+                spent,
+            } => (operation, part, class, spent),
         };
         let mut state = operation.lock();
-        state.part_granted(part.offset + part.len, last);
-        if last {
+        state.part_granted(part.offset + part.len, spent.is_some());
+        if spent.is_some() {
             state.queued_at = None;
         }
         drop(state);
@@ -237,18 +260,85 @@ impl<D: Domain> Inner<D> {
             key,
             slot: slot.map(SlotId),
             task: part.task,
+            spent,
         }
     }
 
     /// The operation's next part can never be granted. What was issued still has to end.
-    pub(super) fn refuse(&mut self, operation: &Arc<Operation<D>>, effects: &mut Effects<D>) {
+    fn refuse(&mut self, operation: &Arc<Operation<D>>, now: Tick, effects: &mut Effects<D>) {
         let mut state = operation.lock();
         state.queued_at = None;
-        state.ending = Some(Ending::Rejected(Rejection::NoCapacity));
-        state.stop = Some(StopReason::Shutdown);
+        state.refusal = Some(Rejection::NoCapacity);
+        state.stop.get_or_insert(StopReason::Shutdown);
+        self.abandon_unstarted(operation, &mut state, 0);
         if state.is_quiet() {
+            state.end();
             self.settle(operation, &mut state, effects);
+        } else {
+            self.watch(operation, &mut state, now, effects);
         }
+    }
+
+    /// From now on, the operation's silence counts.
+    fn watch(
+        &mut self,
+        operation: &Arc<Operation<D>>,
+        state: &mut State<D>,
+        now: Tick,
+        effects: &mut Effects<D>,
+    ) {
+        if state.watched {
+            return;
+        }
+        state.watched = true;
+        state.heard_at = now;
+        self.set_timer(operation, state, now.after(self.quiet_limit), effects);
+    }
+
+    /// Lets go of the parts, from offset `from` on, that a backend holds and has not started: no
+    /// hardware knows of them, so they need not be waited for (I24). Their permits follow when the
+    /// backend comes to them.
+    pub(super) fn abandon_unstarted(
+        &mut self,
+        operation: &Arc<Operation<D>>,
+        state: &mut State<D>,
+        from: u64,
+    ) {
+        if !state.has_parts_out() {
+            return;
+        }
+        for part in self.in_flight.values() {
+            let is_theirs = |of: &Arc<Operation<D>>| Arc::ptr_eq(of, operation);
+            if part.standing == Standing::Reserved
+                && part.offset >= from
+                && part.operation.as_ref().is_some_and(is_theirs)
+            {
+                part.operation = None;
+                state.part_withdrawn(part.offset);
+            }
+        }
+    }
+
+    /// The timer of an operation has fired: its deadline, or the quiet limit.
+    pub(super) fn time_is_up(
+        &mut self,
+        operation: &Arc<Operation<D>>,
+        now: Tick,
+        effects: &mut Effects<D>,
+    ) -> Option<Remainder<D>> {
+        let mut state = operation.lock();
+        state.timer = None;
+        if !state.watched {
+            drop(state);
+            return self.stop(operation, StopReason::Deadline, now, effects);
+        }
+        let quarantine_at = state.heard_at.after(self.quiet_limit);
+        if quarantine_at > now {
+            self.set_timer(operation, &mut state, quarantine_at, effects);
+            return None;
+        }
+        drop(state);
+        self.quarantine(operation, None, effects)
     }
 
     /// Takes what the scheduler has of an operation, for its caller to drop without the lock.
@@ -256,7 +346,7 @@ impl<D: Domain> Inner<D> {
         &mut self,
         operation: &Operation<D>,
         state: &mut State<D>,
-    ) -> Option<Entry<D>> {
+    ) -> Option<Remainder<D>> {
         if self.barriers.remove(&operation.id).is_some()
             && let Role::Barrier(ledger) = &state.role
         {
@@ -270,10 +360,9 @@ impl<D: Domain> Inner<D> {
         &mut self,
         operation: &Arc<Operation<D>>,
         why: StopReason,
-        quiet_at: Tick,
         now: Tick,
         effects: &mut Effects<D>,
-    ) -> Option<Entry<D>> {
+    ) -> Option<Remainder<D>> {
         let mut state = operation.lock();
         match state.phase {
             Phase::Reserved => {
@@ -283,16 +372,14 @@ impl<D: Domain> Inner<D> {
             Phase::Queued | Phase::Issued => {}
             Phase::Settled | Phase::Consumed => return None,
         }
-        let first_stop = state.stop.is_none() || state.stop == Some(StopReason::Dropped);
         state.stop.get_or_insert(why);
         let withdrawn = self.unqueue(operation, &mut state);
+        self.abandon_unstarted(operation, &mut state, 0);
         if state.is_quiet() || D::Policy::releases_in_flight(why) {
             state.end();
             self.settle(operation, &mut state, effects);
-        } else if first_stop || state.timer.is_none() {
-            // Without a timer: its future was dropped after an earlier stop.
-            state.heard_at = now;
-            self.set_timer(operation, &mut state, quiet_at, effects);
+        } else {
+            self.watch(operation, &mut state, now, effects);
         }
         withdrawn
     }
@@ -301,33 +388,47 @@ impl<D: Domain> Inner<D> {
         let mut state = operation.lock();
         state.detached = true;
         match state.phase {
-            Phase::Consumed => return,
+            Phase::Consumed => {}
             Phase::Reserved => self.dispose(operation, &mut state, effects),
             Phase::Settled => {
-                // Its loss is on record when the disposer comes to it. A barrier waits for that.
-                if let Role::Write(ledger, _) = &state.role
-                    && state.is_loss()
-                {
-                    ledger.expect_loss();
-                    state.loss_expected = true;
-                }
+                effects.lost_write = Self::record_now(&mut state);
                 self.dispose(operation, &mut state, effects);
             }
             Phase::Queued | Phase::Issued => {
                 state.stop.get_or_insert(StopReason::Dropped);
-                // Nobody waits for it, however long its parts take; but a shutdown does.
-                if self.open {
+                if !self.stopped {
+                    // Nobody waits for it, however long its parts take.
                     self.clear_timer(operation, &mut state);
+                    state.watched = false;
                 }
-                let withdrawn = self.unqueue(operation, &mut state);
-                state.withdrawn = withdrawn;
+                if let Some(withdrawn) = self.unqueue(operation, &mut state) {
+                    state.withdrawn = Some(withdrawn);
+                    // Another operation may be next now: the disposer grants it.
+                    effects.disposal = true;
+                }
+                self.abandon_unstarted(operation, &mut state, 0);
                 if state.is_quiet() || D::Policy::releases_in_flight(StopReason::Dropped) {
                     state.end();
                     self.settle(operation, &mut state, effects);
                 }
             }
         }
-        drop(state);
+    }
+
+    /// The write's ticket ended when it settled, so a sync that comes next would not wait for the
+    /// disposer: the loss is recorded at once. Unless the file is gone and no sync will come: then
+    /// the disposer tells, since telling may allocate.
+    fn record_now(state: &mut State<D>) -> Option<LostWrite<D>> {
+        let Role::Write(ledger, _) = &state.role else {
+            return None;
+        };
+        if ledger.is_abandoned() || !D::Policy::records_orphans() {
+            return None;
+        }
+        let ledger = Arc::clone(ledger);
+        let (loss, offset) = state.take_loss()?;
+        let untold = ledger.record(loss, offset)?;
+        Some((ledger, untold))
     }
 
     pub(super) fn dispose(

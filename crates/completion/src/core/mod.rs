@@ -51,7 +51,8 @@ impl<D: Domain> Core<D> {
     ///
     /// # Panics
     ///
-    /// When a reserve in `limits` leaves nothing to other classes.
+    /// When a reserve in `limits` leaves nothing to other classes, or when there are more parts or
+    /// slots than 2^32.
     #[must_use]
     pub fn new(limits: Limits, environment: Box<dyn Environment<D>>) -> Arc<Self> {
         let inner = Inner::new(&limits);
@@ -84,9 +85,10 @@ impl<D: Domain> Core<D> {
     pub fn census(&self) -> Census {
         let inner = self.lock();
         Census {
-            bytes: inner.budget.bytes,
-            parts: inner.budget.parts,
-            slots: inner.budget.slots,
+            bytes: inner.budget.bytes(),
+            parts: inner.budget.parts(),
+            slots: inner.budget.slots(),
+            workers: inner.budget.workers(),
             queued: inner.queued(),
             live: inner.live,
             stray_completions: inner.stray_completions,
@@ -104,6 +106,9 @@ impl<D: Domain> Core<D> {
         }
         if let Some(operation) = effects.publish_late {
             operation.lock().phase = Phase::Settled;
+        }
+        if let Some((ledger, doubt)) = effects.lost_write {
+            self.environment.lost_write(ledger.name(), doubt);
         }
         if effects.disposal {
             self.environment.disposal_waits();
@@ -145,15 +150,22 @@ impl<D: Domain> Core<D> {
     pub(crate) fn pump(self: &Arc<Self>) {
         loop {
             let mut effects = Effects::new();
-            let granted = self.lock().grant(&mut effects);
+            let now = self.environment.now();
+            let granted = self.lock().grant(now, &mut effects);
             self.apply(effects);
             match granted {
-                Granted::Part { key, slot, task } => {
+                Granted::Part {
+                    key,
+                    slot,
+                    task,
+                    spent,
+                } => {
+                    drop(spent);
                     let core = Arc::clone(self);
                     self.environment
                         .submit(IssuedPart::new(core, key, slot, task));
                 }
-                Granted::Refused(entry) => drop(entry),
+                Granted::Refused(remainder) => drop(remainder),
                 Granted::Nothing => return,
             }
         }
@@ -167,13 +179,7 @@ impl<D: Domain> Core<D> {
         let withdrawn = {
             let mut inner = self.lock();
             let now = self.environment.now();
-            inner.stop(
-                operation,
-                why,
-                now.after(self.limits.quiet_limit),
-                now,
-                &mut effects,
-            )
+            inner.stop(operation, why, now, &mut effects)
         };
         drop(withdrawn);
         self.apply(effects);
@@ -204,15 +210,22 @@ impl<D: Domain> Core<D> {
         started
     }
 
-    pub(crate) fn hand_back(self: &Arc<Self>, key: PartKey) {
+    /// Grants nothing itself: a backend that drops one part drops the next as well, and the calls
+    /// would nest. The disposer does.
+    pub(crate) fn hand_back(&self, key: PartKey) {
         let mut effects = Effects::new();
-        let operation = self.lock().operation_of(key);
-        if let Some(operation) = operation {
-            self.stop(&operation, StopReason::Shutdown);
-        }
-        self.lock().take_back(key, &mut effects);
+        let withdrawn = {
+            let mut inner = self.lock();
+            let now = self.environment.now();
+            let operation = inner.operation_of(key);
+            let withdrawn =
+                operation.and_then(|of| inner.stop(&of, StopReason::Shutdown, now, &mut effects));
+            inner.take_back(key, &mut effects);
+            withdrawn
+        };
+        drop(withdrawn);
+        effects.disposal = true;
         self.apply(effects);
-        self.pump();
     }
 
     /// A stage of the part that is not its last was seen complete. By name; see
@@ -238,14 +251,16 @@ impl<D: Domain> Core<D> {
     /// Nobody will ever know when the part is quiet: its operation is quarantined (I3).
     pub fn lose(self: &Arc<Self>, key: PartKey) {
         let mut effects = Effects::new();
-        {
+        let withdrawn = {
             let mut inner = self.lock();
             if let Some(operation) = inner.operation_of(key) {
-                inner.quarantine(&operation, Some(key), &mut effects);
+                inner.quarantine(&operation, Some(key), &mut effects)
             } else {
                 inner.stray_completions += 1;
+                None
             }
-        }
+        };
+        drop(withdrawn);
         self.apply(effects);
         self.pump();
     }
@@ -255,45 +270,19 @@ impl<D: Domain> Core<D> {
     /// Does what is due at the engine's present time. Gives the time of what is due next.
     pub fn fire(self: &Arc<Self>) -> Option<Tick> {
         loop {
-            let now = self.environment.now();
-            let due = {
+            let mut effects = Effects::new();
+            let withdrawn = {
                 let mut inner = self.lock();
-                match inner.timers.pop_due(now) {
-                    Some(operation) => operation,
-                    None => return inner.timers.next(),
-                }
+                let now = self.environment.now();
+                let Some(due) = inner.timers.pop_due(now) else {
+                    return inner.timers.next();
+                };
+                inner.time_is_up(&due, now, &mut effects)
             };
-            let stopping = {
-                let mut state = due.lock();
-                state.timer = None;
-                state.stop.is_some()
-            };
-            if stopping {
-                self.quiet_limit_passed(&due, now);
-            } else {
-                self.stop(&due, StopReason::Deadline);
-            }
+            drop(withdrawn);
+            self.apply(effects);
+            self.pump();
         }
-    }
-
-    fn quiet_limit_passed(self: &Arc<Self>, operation: &Arc<Operation<D>>, now: Tick) {
-        let mut effects = Effects::new();
-        {
-            let mut inner = self.lock();
-            let mut state = operation.lock();
-            let quarantine_at = state.heard_at.after(self.limits.quiet_limit);
-            if !state.is_live() {
-                return;
-            }
-            if quarantine_at > now {
-                inner.set_timer(operation, &mut state, quarantine_at, &mut effects);
-            } else {
-                drop(state);
-                inner.quarantine(operation, None, &mut effects);
-            }
-        }
-        self.apply(effects);
-        self.pump();
     }
 
     // Shutdown.
@@ -313,6 +302,7 @@ impl<D: Domain> Core<D> {
     /// limit (I20). Closes admission first.
     pub fn stop_all(self: &Arc<Self>) {
         self.close_admission();
+        self.lock().stopped = true;
         loop {
             let queued = self.lock().any_queued();
             match queued {
@@ -331,6 +321,13 @@ impl<D: Domain> Core<D> {
         for operation in issued {
             self.stop(&operation, StopReason::Shutdown);
         }
+    }
+
+    /// Tells what a dropped handle could not: that it was the last.
+    pub(crate) fn tell_drained(&self) {
+        let mut effects = Effects::new();
+        self.lock().note_drained(&mut effects);
+        self.apply(effects);
     }
 
     /// Ready once admission is closed and every operation has settled.

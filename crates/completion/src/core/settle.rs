@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::inner::{Effects, InFlight, Inner};
 use crate::budget::Standing;
 use crate::domain::{Domain, PartOutcome, Tick};
-use crate::operation::{Ending, Operation, Phase, Role, State};
+use crate::operation::{Ending, Operation, Phase, Rejection, Role, State};
 use crate::policy::ReleasePolicy as _;
-use crate::scheduler::Entry;
+use crate::scheduler::Remainder;
 use crate::ticket::{Next, PartKey};
 
 impl<D: Domain> Inner<D> {
@@ -20,10 +20,11 @@ impl<D: Domain> Inner<D> {
             return false;
         };
         let Some(operation) = &part.operation else {
+            self.take_back(key, effects);
             return false;
         };
         let mut state = operation.lock();
-        if state.is_stopping() {
+        if part.offset >= state.unneeded_from() {
             drop(state);
             self.take_back(key, effects);
             return false;
@@ -40,6 +41,11 @@ impl<D: Domain> Inner<D> {
 
     /// Undoes a grant that never became visible.
     pub(super) fn take_back(&mut self, key: PartKey, effects: &mut Effects<D>) {
+        let is_reserved = |part: &&mut InFlight<D>| part.standing == Standing::Reserved;
+        let known = self.in_flight.get::<D::Policy>(key);
+        if known.filter(is_reserved).is_none() {
+            return;
+        }
         let Some(part) = self.in_flight.remove::<D::Policy>(key) else {
             return;
         };
@@ -59,7 +65,7 @@ impl<D: Domain> Inner<D> {
         let Some(part) = self.in_flight.get::<D::Policy>(key) else {
             return Next::Skip;
         };
-        part.stage += 1;
+        part.stage = part.stage.saturating_add(1);
         if part.slot.is_some() && D::Policy::slot_is_free_after(part.stage, part.stages) {
             // Only a broken policy says so before the last stage.
             self.free_slots.extend(part.slot.take());
@@ -85,7 +91,7 @@ impl<D: Domain> Inner<D> {
         outcome: PartOutcome<D>,
         now: Tick,
         effects: &mut Effects<D>,
-    ) -> Option<Entry<D>> {
+    ) -> Option<Remainder<D>> {
         let Some(part) = self.in_flight.get::<D::Policy>(key) else {
             self.stray_completions += 1;
             return None;
@@ -96,8 +102,7 @@ impl<D: Domain> Inner<D> {
         };
         if outcome.bytes > part.len {
             // More than was asked for: nobody knows where the rest went (I18).
-            self.quarantine(&operation, Some(key), effects);
-            return None;
+            return self.quarantine(&operation, Some(key), effects);
         }
         let part = self.in_flight.remove::<D::Policy>(key)?;
         if D::Policy::returns_permits() {
@@ -112,6 +117,8 @@ impl<D: Domain> Inner<D> {
         state.heard_at = now;
         state.part_finished(part.offset, part.len, outcome);
         let withdrawn = if state.is_stopping() {
+            let unneeded = state.unneeded_from();
+            self.abandon_unstarted(&operation, &mut state, unneeded);
             self.unqueue(&operation, &mut state)
         } else {
             None
@@ -129,9 +136,7 @@ impl<D: Domain> Inner<D> {
         if !state.is_quiet() {
             return;
         }
-        if state.ending.is_none() {
-            state.end();
-        }
+        state.end();
         self.settle(operation, state, effects);
     }
 
@@ -142,14 +147,16 @@ impl<D: Domain> Inner<D> {
         state: &mut State<D>,
         effects: &mut Effects<D>,
     ) {
-        debug_assert!(state.is_live(), "an operation ends once");
+        assert!(state.is_live(), "an operation ends once");
         self.clear_timer(operation, state);
         self.live -= 1;
         self.count_drained(state);
         state.phase = Phase::Settled;
         if state.detached {
+            // The disposer tells that it was the last: a drop may be on the way here (I11).
             self.dispose(operation, state, effects);
         } else {
+            self.note_drained(effects);
             effects.wakers.extend(state.waker.take());
             if !D::Policy::publishes_before_wake() {
                 state.phase = Phase::Issued;
@@ -162,13 +169,14 @@ impl<D: Domain> Inner<D> {
                 self.open_barriers(opened, effects);
             }
         }
-        self.note_drained(effects);
     }
 
     pub(super) const fn count_drained(&mut self, state: &State<D>) {
         match state.ending {
             Some(Ending::Quarantined) => self.drained.quarantined += 1,
             _ if self.open => {}
+            // Was not live when admission closed.
+            Some(Ending::Rejected(Rejection::ShuttingDown)) => {}
             Some(Ending::Stopped(_) | Ending::Rejected(_)) if !state.was_started() => {
                 self.drained.withdrawn += 1;
             }
@@ -179,7 +187,7 @@ impl<D: Domain> Inner<D> {
     pub(super) fn note_drained(&mut self, effects: &mut Effects<D>) {
         if !self.open && self.live == 0 {
             effects.wakers.append(&mut self.drain_wakers);
-            effects.drained = true;
+            effects.drained = !std::mem::replace(&mut self.drain_told, true);
         }
     }
 
@@ -189,18 +197,32 @@ impl<D: Domain> Inner<D> {
         operation: &Arc<Operation<D>>,
         part: Option<PartKey>,
         effects: &mut Effects<D>,
-    ) {
-        let is_theirs = |part: &&mut InFlight<D>| {
-            part.operation
-                .as_ref()
-                .is_some_and(|of| Arc::ptr_eq(of, operation))
-        };
-        let lost: Vec<&mut InFlight<D>> = match part {
-            Some(key) => self.in_flight.get::<D::Policy>(key).into_iter().collect(),
-            None => self.in_flight.values().filter(is_theirs).collect(),
-        };
-        for part in lost {
-            if part.standing == Standing::Issued {
+    ) -> Option<Remainder<D>> {
+        self.quarantine_permits(operation, part);
+        let mut state = operation.lock();
+        if !state.is_live() {
+            return None;
+        }
+        let withdrawn = self.unqueue(operation, &mut state);
+        self.abandon_unstarted(operation, &mut state, 0);
+        #[expect(clippy::disallowed_methods, reason = "this is the quarantine")]
+        std::mem::forget(state.payload.take());
+        state.ending = Some(Ending::Quarantined);
+        self.settle(operation, &mut state, effects);
+        withdrawn
+    }
+
+    /// The permits of one part, or of every started part.
+    fn quarantine_permits(&mut self, operation: &Arc<Operation<D>>, only: Option<PartKey>) {
+        let only = only.map(PartKey::index);
+        let mut state = operation.lock();
+        for (index, part) in self.in_flight.enumerate() {
+            let of = part.operation.as_ref();
+            if !of.is_some_and(|of| Arc::ptr_eq(of, operation)) {
+                continue;
+            }
+            state.part_unknown(part.offset);
+            if part.standing == Standing::Issued && only.is_none_or(|only| only == index) {
                 part.operation = None;
                 part.standing = Standing::Quarantined;
                 let (cost, urgent) = (part.cost, part.urgent);
@@ -208,15 +230,5 @@ impl<D: Domain> Inner<D> {
                     .shift(cost, urgent, Standing::Issued, Standing::Quarantined);
             }
         }
-        let mut state = operation.lock();
-        if !state.is_live() {
-            return;
-        }
-        let withdrawn = self.unqueue(operation, &mut state);
-        state.withdrawn = withdrawn;
-        #[expect(clippy::disallowed_methods, reason = "this is the quarantine")]
-        std::mem::forget(state.payload.take());
-        state.ending = Some(Ending::Quarantined);
-        self.settle(operation, &mut state, effects);
     }
 }

@@ -126,7 +126,10 @@ impl<T: Send + 'static> Request<T> {
         let part = Part {
             offset: 0,
             len: 0,
-            cost: Cost::default(),
+            cost: Cost {
+                worker: true,
+                ..Cost::default()
+            },
             stages: 1,
             task: Task::Call(cell as Arc<dyn Call>),
         };

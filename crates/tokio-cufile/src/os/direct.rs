@@ -22,6 +22,10 @@ const ALIGNMENT_MIN: u64 = 512;
 /// Where `statx` does not say: the largest sector in use, and the page size.
 const ALIGNMENT_ASSUMED: u64 = 4096;
 
+/// From `linux/magic.h`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+const RAMFS_MAGIC: rustix::fs::FsWord = 0x8584_58f6;
+
 /// A descriptor opened with `O_DIRECT`.
 #[derive(Debug)]
 pub(super) struct DirectFile {
@@ -51,6 +55,7 @@ pub(super) fn open_direct(
     path: Option<&Path>,
     descriptors: &str,
 ) -> Result<DirectFile, NoDirect> {
+    require_disk(buffered)?;
     let (alignment, source) = alignment_of(buffered)?;
     let own = Path::new(descriptors).join(buffered.as_raw_fd().to_string());
     let fd = reopen(&own, buffered, access | OFlags::DIRECT).or_else(|first| match path {
@@ -68,6 +73,20 @@ pub(super) fn open_direct(
         source,
     })
     .map_err(NoDirect::from)
+}
+
+/// Refuses file systems that live in the page cache. Newer kernels let them open with `O_DIRECT`
+/// and read the page cache all the same: a path is named only where it is the path.
+fn require_disk(fd: BorrowedFd<'_>) -> Result<(), NoDirect> {
+    let Ok(stat) = rustix::fs::fstatfs(fd) else {
+        return Ok(());
+    };
+    match stat.f_type {
+        TMPFS_MAGIC | RAMFS_MAGIC => Err(NoDirect::Reason(
+            "the file system keeps its files in the page cache".into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,11 +192,13 @@ mod tests {
         let file = std::fs::File::create(&path).unwrap();
         let reopened =
             |path: Option<&Path>| open_direct(file.as_fd(), OFlags::WRONLY, path, "/nonexistent");
-        // A file system without O_DIRECT refuses the open before the identity matters.
+        // A file system without direct I/O refuses before the identity matters.
         let direct = reopened(Some(&path));
         assert!(match &direct {
             Ok(_) => true,
-            Err(NoDirect::Reason(reason)) => reason.contains("O_DIRECT"),
+            Err(NoDirect::Reason(reason)) => {
+                reason.contains("O_DIRECT") || reason.contains("page cache")
+            }
             Err(NoDirect::Exhausted(_)) => false,
         });
         assert!(matches!(reopened(None), Err(NoDirect::Reason(_))));

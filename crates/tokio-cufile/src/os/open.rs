@@ -55,9 +55,14 @@ impl FileHandle {
     /// Opens `path`.
     ///
     /// A path to anything but a regular file is `NotRegularFile`; a FIFO or a device never makes
-    /// the call wait.
-    pub(crate) fn open(path: &Arc<Path>, how: OpenHow) -> Result<Self, Error> {
-        open_path(path, how).map_err(|error| error.with_operation(Operation::Open).with_path(path))
+    /// the call wait. A file that `accept` refuses is not cut.
+    pub(crate) fn open(
+        path: &Arc<Path>,
+        how: OpenHow,
+        accept: impl FnOnce(&Self) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        open_path(path, how, accept)
+            .map_err(|error| error.with_operation(Operation::Open).with_path(path))
     }
 
     /// Takes over an open file.
@@ -78,13 +83,18 @@ pub(crate) fn path_of(file: &File) -> PathBuf {
         .unwrap_or_else(|_| PathBuf::from(format!("descriptor {number}")))
 }
 
-fn open_path(path: &Path, how: OpenHow) -> Result<FileHandle, Error> {
+fn open_path(
+    path: &Path,
+    how: OpenHow,
+    accept: impl FnOnce(&FileHandle) -> Result<(), Error>,
+) -> Result<FileHandle, Error> {
     let access = how.access()?;
     let fd = open_first(path, access.flags() | how.creation_flags(), how.mode)?;
     let fd = above_stdio(fd).map_err(Error::from_errno)?;
     require_regular(fd.as_fd())?;
     clear_nonblock(fd.as_fd()).map_err(Error::from_errno)?;
     let file = assemble(fd, access, Some(path), how.want_direct)?;
+    accept(&file)?;
     if how.truncate && !how.create_new {
         file.truncate().map_err(Error::from_errno)?;
     }

@@ -1,19 +1,24 @@
 //! Files: opened, read, written, made durable and closed without blocking a task.
 
+mod options;
+mod shared;
+
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use completion::{Doubt, Handle, Ledger, Loss, Role};
+use completion::{Handle, Ledger, Role};
 
-use crate::config::{CacheMode, CompatMode, IoEngine};
-use crate::engine::{Engine, LostWrites, Model, Shared};
-use crate::error::{Error, ErrorKind, Operation, Result};
+pub use self::options::OpenOptions;
+use self::shared::{Closer, Keeper};
+pub(crate) use self::shared::{FileShared, lost_write};
+use crate::engine::{Engine, Model, Shared};
+use crate::error::{Error, Operation, Result};
 use crate::memory::{IoBuf, IoBufMut};
 use crate::op::{Request, Transfer};
-use crate::os::{FileHandle, OpenHow, path_of};
+use crate::os::{FileHandle, path_of};
 use crate::plan::Kind;
-use crate::plan::route::{self, Asked, FileRoute};
+use crate::plan::route::{self, Asked};
 use crate::receipt::Route;
 
 /// A regular file whose bytes move to and from memory by `await`.
@@ -51,129 +56,6 @@ impl Drop for AsyncCuFile {
             )]
             std::mem::forget(self.keeper.take());
         }
-    }
-}
-
-/// What a file and its operations share.
-#[derive(Debug)]
-pub(crate) struct FileShared {
-    pub(crate) path: Arc<Path>,
-    /// Before `closer`, whose share is then the last.
-    pub(crate) handle: Arc<FileHandle>,
-    closer: Closer,
-    pub(crate) route: FileRoute,
-    pub(crate) ledger: Arc<Ledger<Error>>,
-    /// A failed sync is never repeated: the kernel may call the lost pages clean.
-    sync_failure: Mutex<Option<Error>>,
-    lost_writes: Arc<LostWrites>,
-}
-
-/// Closes the descriptors on the engine's disposer, whoever drops the file's last owner: `close`
-/// may block, and the last owner may be a future that a task drops.
-#[derive(Debug)]
-struct Closer {
-    share: Option<Handle<Model, Arc<FileHandle>>>,
-    process: u32,
-}
-
-impl Closer {
-    fn new(engine: &Shared, handle: &Arc<FileHandle>) -> Self {
-        Self {
-            share: Some(Handle::new(&engine.core, Arc::clone(handle))),
-            process: engine.process,
-        }
-    }
-
-    /// Has the caller close the descriptors.
-    fn take_back(mut self) -> Option<Arc<FileHandle>> {
-        self.share.take().and_then(|mut share| share.take_back())
-    }
-}
-
-impl Drop for Closer {
-    fn drop(&mut self) {
-        if self.share.is_some() && std::process::id() != self.process {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "its locks are the parent's (I22)"
-            )]
-            std::mem::forget(self.share.take());
-        }
-    }
-}
-
-/// The user's share of a file. When it goes, nobody will ask for lost writes any more.
-struct Keeper(Arc<FileShared>);
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        let file = &self.0;
-        if let Some(doubt) = file.ledger.abandon() {
-            file.lost_writes
-                .report(lost_write(file.ledger.name(), &doubt));
-        }
-    }
-}
-
-impl FileShared {
-    /// What requests may plan with now: a file system that refused direct I/O is not asked again.
-    pub(crate) fn route_now(&self) -> FileRoute {
-        let mut route = self.route.clone();
-        if route.direct.is_some() && self.handle.direct_alignment().is_none() {
-            route.direct = None;
-            route.cached = true;
-            route.route.resolved = "buffered".into();
-            route.route.reason = "the file system refused an aligned direct request".into();
-        }
-        route
-    }
-
-    /// Closes the descriptors on this thread, with what `close(2)` says.
-    fn close(self) -> Result<()> {
-        let Self { handle, closer, .. } = self;
-        drop(handle);
-        let last = closer.take_back().and_then(Arc::into_inner);
-        last.map_or(Ok(()), FileHandle::close)
-    }
-
-    /// Whether every write so far is accounted for.
-    fn check_intact(&self) -> Result<()> {
-        self.ledger
-            .doubt()
-            .map_or(Ok(()), |doubt| Err(lost_write(self.ledger.name(), &doubt)))
-    }
-
-    fn sync(&self, call: impl FnOnce(&FileHandle) -> Result<()>) -> Result<()> {
-        self.check_intact()?;
-        let mut failure = self
-            .sync_failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(error) = &*failure {
-            return Err(error.clone());
-        }
-        call(&self.handle).inspect_err(|error| *failure = Some(error.clone()))
-    }
-}
-
-/// The error of a write that nobody awaited.
-pub(crate) fn lost_write(file: &str, doubt: &Doubt<Error>) -> Error {
-    let how = match &doubt.first {
-        Loss::Failed(error) => error.to_string(),
-        Loss::Torn => "it was dropped when only part of it had been issued".to_owned(),
-        Loss::Quarantined => "it could not be proved to have ended".to_owned(),
-    };
-    let reason = format!(
-        "{} orphaned write(s) lost, content in doubt from offset {}; the first: {how}",
-        doubt.writes, doubt.offset
-    );
-    let error = Error::new(ErrorKind::OrphanedWrite, reason)
-        .with_operation(Operation::Write)
-        .with_path(&Arc::from(Path::new(file)))
-        .with_offset(doubt.offset);
-    match &doubt.first {
-        Loss::Failed(source) => error.with_source(source.clone()),
-        Loss::Torn | Loss::Quarantined => error,
     }
 }
 
@@ -227,13 +109,15 @@ impl AsyncCuFile {
         Request::new(&engine.shared, Operation::Open, path, Role::None, open)
     }
 
+    /// On an engine thread.
     fn assemble(
         engine: &Arc<Shared>,
         path: Arc<Path>,
         handle: FileHandle,
         asked: Asked,
     ) -> Result<Self> {
-        let route = route::choose(asked, &handle.direct_facts()).map_err(Error::from)?;
+        let route =
+            route::choose(asked, &engine.ring, &handle.direct_facts()).map_err(Error::from)?;
         tracing::debug!(path = %path.display(), route = %route.route, "file opened");
         let name: Arc<str> = path.to_string_lossy().into();
         let handle = Arc::new(handle);
@@ -269,7 +153,8 @@ impl AsyncCuFile {
     /// Reads from `offset` (bytes) until `buf` is full or the file ends.
     ///
     /// [`Done::bytes`](crate::Done::bytes) is less than the length of `buf` only at the end of the
-    /// file, and 0 at or behind it; the rest of `buf` is untouched. A hole reads as zeros.
+    /// file, and 0 at or behind it; what `buf` holds behind them is unspecified then, since direct
+    /// I/O moves whole blocks. A hole reads as zeros.
     ///
     /// # Errors
     ///
@@ -439,132 +324,5 @@ impl AsyncCuFile {
             role,
             call,
         )
-    }
-}
-
-/// How to open a file; names and meanings are those of [`std::fs::OpenOptions`].
-#[derive(Clone, Debug)]
-#[must_use = "options do nothing until a file is opened with them"]
-pub struct OpenOptions {
-    how: OpenHow,
-    compat_mode: Option<CompatMode>,
-    io: Option<IoEngine>,
-    cache: Option<CacheMode>,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl OpenOptions {
-    /// Everything off; the engine's settings for the route.
-    pub const fn new() -> Self {
-        let how = OpenHow {
-            read: false,
-            write: false,
-            create: false,
-            create_new: false,
-            truncate: false,
-            mode: 0o666,
-            want_direct: true,
-        };
-        Self {
-            how,
-            compat_mode: None,
-            io: None,
-            cache: None,
-        }
-    }
-
-    /// For reading.
-    pub const fn read(mut self, read: bool) -> Self {
-        self.how.read = read;
-        self
-    }
-
-    /// For writing.
-    pub const fn write(mut self, write: bool) -> Self {
-        self.how.write = write;
-        self
-    }
-
-    /// Creates the file if there is none; needs write access.
-    pub const fn create(mut self, create: bool) -> Self {
-        self.how.create = create;
-        self
-    }
-
-    /// Creates the file, and fails with `AlreadyExists` if there is one; needs write access.
-    pub const fn create_new(mut self, create_new: bool) -> Self {
-        self.how.create_new = create_new;
-        self
-    }
-
-    /// Cuts the file to length 0; needs write access.
-    pub const fn truncate(mut self, truncate: bool) -> Self {
-        self.how.truncate = truncate;
-        self
-    }
-
-    /// Permissions of a file that is created, before the process's umask. Default: 0o666.
-    pub const fn mode(mut self, mode: u32) -> Self {
-        self.how.mode = mode;
-        self
-    }
-
-    /// Instead of the engine's [`compat_mode`](crate::Config::compat_mode).
-    pub const fn compat_mode(mut self, compat_mode: CompatMode) -> Self {
-        self.compat_mode = Some(compat_mode);
-        self
-    }
-
-    /// Instead of the engine's [`io`](crate::Config::io).
-    pub const fn io(mut self, io: IoEngine) -> Self {
-        self.io = Some(io);
-        self
-    }
-
-    /// Instead of the engine's [`cache`](crate::Config::cache).
-    pub const fn cache(mut self, cache: CacheMode) -> Self {
-        self.cache = Some(cache);
-        self
-    }
-
-    /// Opens the file on an engine thread.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound`, `PermissionDenied`, `AlreadyExists`, `NotRegularFile` for a directory, FIFO,
-    /// socket or device (none of which makes the call wait), `TooManyOpenFiles`, `InvalidInput` for
-    /// options that exclude each other, `Unsupported` for a route that this file or this build
-    /// does not have, and what else the file system gives.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropped after it was issued, the file is opened and closed again in the background; with
-    /// `create` or `truncate` that has its effect.
-    pub fn open(&self, engine: &Engine, path: impl AsRef<Path>) -> Request<AsyncCuFile> {
-        let config = engine.config();
-        let asked = Asked {
-            compat_mode: self.compat_mode.unwrap_or(config.compat_mode),
-            io: self.io.unwrap_or(config.io),
-            cache: self.cache.unwrap_or(config.cache),
-        };
-        let how = OpenHow {
-            want_direct: asked.wants_direct(),
-            ..self.how
-        };
-        let path: Arc<Path> = path.as_ref().into();
-        let shared = Arc::clone(&engine.shared);
-        let opened_path = Arc::clone(&path);
-        let open = move || {
-            // Before anything is created or cut.
-            asked.check().map_err(Error::from)?;
-            let handle = FileHandle::open(&opened_path, how)?;
-            AsyncCuFile::assemble(&shared, opened_path, handle, asked)
-        };
-        Request::new(&engine.shared, Operation::Open, path, Role::None, open)
     }
 }

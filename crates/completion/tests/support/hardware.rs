@@ -1,0 +1,161 @@
+//! Memory that hardware writes into, and the writing.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+#[cfg(completion_loom)]
+use loom::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(completion_shuttle)]
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(not(any(completion_loom, completion_shuttle)))]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio_cufile_completion::{Next, PartKey, PartOutcome, ReleasePolicy, Ticket};
+
+use super::{Fake, Tally};
+
+/// How often the memory was released: more than once is a double free, and a write after the first
+/// time is a write into somebody else's memory.
+#[derive(Clone)]
+pub(crate) struct Memory(Arc<Record>);
+
+struct Record {
+    releases: AtomicUsize,
+    /// Parts started and bytes moved without a fault: what a model of the outcome needs. Not for
+    /// the model checkers to explore.
+    started: AtomicU64,
+    moved: AtomicU64,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Record {
+            releases: AtomicUsize::new(0),
+            started: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+        }))
+    }
+
+    pub(crate) fn releases(&self) -> usize {
+        self.0.releases.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn was_started(&self) -> bool {
+        self.0.started.load(Ordering::SeqCst) > 0
+    }
+
+    pub(crate) fn moved(&self) -> u64 {
+        self.0.moved.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn assert_held(&self) {
+        assert_eq!(self.releases(), 0, "memory was released in flight");
+    }
+
+    pub(crate) fn assert_released(&self) {
+        assert_eq!(self.releases(), 1, "memory is released exactly once");
+    }
+}
+
+/// What an operation owns.
+pub(crate) struct Buffer {
+    memory: Memory,
+    panics: bool,
+}
+
+impl Buffer {
+    pub(crate) fn new(memory: &Memory, panics: bool) -> Self {
+        Self {
+            memory: memory.clone(),
+            panics,
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.memory.0.releases.fetch_add(1, Ordering::SeqCst);
+        assert!(
+            !self.panics || std::thread::panicking(),
+            "a payload whose drop panics"
+        );
+    }
+}
+
+/// What hardware is to write.
+pub(crate) struct Touch {
+    memory: Memory,
+    pub(crate) len: u64,
+}
+
+impl Touch {
+    pub(crate) fn new(memory: &Memory, len: u64) -> Self {
+        Self {
+            memory: memory.clone(),
+            len,
+        }
+    }
+
+    /// A store by hardware: no checker would see it, so the memory itself is asked (I3).
+    pub(crate) fn hit(&self) {
+        self.memory.assert_held();
+    }
+
+    /// Notes what was moved, for a part that ends by name.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.memory.0.moved.fetch_add(bytes, Ordering::SeqCst);
+    }
+}
+
+/// A part that hardware works on.
+pub(crate) struct Started<P: ReleasePolicy> {
+    pub(crate) ticket: Ticket<Fake<P>>,
+    pub(crate) task: Touch,
+}
+
+impl<P: ReleasePolicy> Started<P> {
+    pub(crate) fn new(ticket: Ticket<Fake<P>>, task: Touch) -> Self {
+        task.memory.0.started.fetch_add(1, Ordering::SeqCst);
+        Self { ticket, task }
+    }
+
+    /// Moves everything and finishes.
+    pub(crate) fn finish(self) {
+        let len = self.task.len;
+        self.finish_with(len, None);
+    }
+
+    pub(crate) fn fail(self, bytes: u64, fault: &'static str) {
+        self.finish_with(bytes, Some(fault));
+    }
+
+    pub(crate) fn finish_with(self, bytes: u64, fault: Option<&'static str>) {
+        self.task.hit();
+        if fault.is_none() && bytes <= self.task.len {
+            self.task.memory.0.moved.fetch_add(bytes, Ordering::SeqCst);
+        }
+        self.ticket.finish(outcome(bytes, fault));
+    }
+
+    /// A stage that is not the last was seen complete.
+    pub(crate) fn advance(&self) -> Next {
+        self.task.hit();
+        self.ticket.advance()
+    }
+
+    /// From now on, completions come by name.
+    pub(crate) fn into_key(self) -> (PartKey, Touch) {
+        (self.ticket.into_key(), self.task)
+    }
+}
+
+pub(crate) fn outcome<P: ReleasePolicy>(
+    bytes: u64,
+    fault: Option<&'static str>,
+) -> PartOutcome<Fake<P>> {
+    PartOutcome {
+        bytes,
+        fault,
+        report: Tally(1),
+    }
+}

@@ -1,0 +1,261 @@
+//! What a receipt says, on every engine: which way the bytes went, and that it is true.
+//!
+//! Failure: a receipt that promises direct I/O for bytes that went through the page cache.
+//! Mechanism: the path is stated by the code that moves the bytes.
+//! Method: the page cache is asked, with a read that may not wait (`RWF_NOWAIT`).
+
+use std::fs::{self, File};
+use std::io::IoSliceMut;
+use std::path::Path;
+
+use rustix::io::{Errno, ReadWriteFlags};
+use tokio_cufile::{AsyncCuFile, CacheMode, DataPath, ErrorKind, PathClass, Receipt};
+use tokio_cufile_tests::bench::{self, Bench};
+use tokio_cufile_tests::memory::{KINDS, Memory, read, split, write};
+use tokio_cufile_tests::{each, each_in, pattern};
+
+const PAGE: usize = 4096;
+
+fn only(receipt: &Receipt, path: DataPath, bytes: usize) {
+    let all: Vec<_> = receipt.paths.iter().collect();
+    assert_eq!(all, [(path, bytes as u64)]);
+}
+
+/// Whether the file's first page is in the page cache. `None` where the file system cannot say.
+/// To be asked once: the kernel starts reading what it did not find.
+fn first_page_cached(path: &Path) -> Option<bool> {
+    let file = File::open(path).unwrap();
+    let mut page = [0; 16];
+    let slices = &mut [IoSliceMut::new(&mut page)];
+    match rustix::io::preadv2(&file, slices, 0, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Some(true),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// A file that is on the disk and not in the page cache.
+async fn cold_file(bench: &Bench, content: &[u8]) -> AsyncCuFile {
+    let file = bench.file(content).await.unwrap();
+    file.sync_all().await.unwrap();
+    file.drop_cache().await.unwrap();
+    file
+}
+
+/// Whether the file system answers the question, and drops pages when it is asked to.
+async fn cache_can_be_asked(bench: &Bench) -> bool {
+    let file = cold_file(bench, &[1; 5_000]).await;
+    first_page_cached(file.path()) == Some(false)
+}
+
+#[test]
+fn a_read_takes_the_main_path_at_any_alignment() {
+    each(async |bench| {
+        let content = pattern::bytes(1, 200_000);
+        let file = bench.file(&content).await.unwrap();
+        for memory in KINDS {
+            for (offset, len) in [(0, 131_072), (1, 100_000), (512, 7), (4_095, 2)] {
+                let outcome = read(&bench.engine, &file, memory, len, offset).await;
+                only(&outcome.receipt.unwrap(), bench.main_path(), len);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_write_takes_the_main_path_for_whole_pages_and_is_buffered_at_its_edges() {
+    each(async |bench| {
+        let file = bench.file(&[]).await.unwrap();
+        let content = pattern::bytes(2, 100_000);
+        // First page after the offset, last page before the end.
+        for (offset, len, whole_pages) in [
+            (0, 8 * PAGE, 8 * PAGE),
+            (1, 8 * PAGE, 7 * PAGE),
+            (4_000, PAGE, 0),
+            (10, 20, 0),
+            (PAGE, PAGE + 1, PAGE),
+            (PAGE - 1, PAGE + 1, PAGE),
+            (512, 3 * PAGE, 2 * PAGE),
+        ] {
+            for memory in KINDS {
+                let source = &content[..len];
+                let outcome = write(&bench.engine, &file, memory, source, offset as u64).await;
+                let paths = outcome.paths();
+                outcome.assert_wrote(len);
+                let edges = len - whole_pages;
+                if bench.main_path() == bench.edge_path() {
+                    assert_eq!(paths.get(bench.main_path()), len as u64);
+                } else {
+                    assert_eq!(paths.get(bench.main_path()), whole_pages as u64);
+                    assert_eq!(paths.get(bench.edge_path()), edges as u64);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_read_said_to_be_direct_leaves_the_page_cache_empty_and_a_cached_one_fills_it() {
+    each_in(&bench::disk(), async |bench| {
+        if !cache_can_be_asked(bench).await {
+            return;
+        }
+        for (memory, offset, len) in [(Memory::Buffer, 0, 65_536), (Memory::Part(1), 3, 90_000)] {
+            let file = cold_file(bench, &pattern::bytes(3, 100_000)).await;
+            let outcome = read(&bench.engine, &file, memory, len, offset).await;
+            let direct = outcome.paths().get(bench.setup.subject.direct) == len as u64;
+            assert_eq!(direct, bench.goes_direct());
+            assert_eq!(first_page_cached(file.path()), Some(!direct));
+        }
+    });
+}
+
+#[test]
+fn a_write_said_to_be_direct_leaves_the_page_cache_empty_and_a_cached_one_fills_it() {
+    each_in(&bench::disk(), async |bench| {
+        if !cache_can_be_asked(bench).await {
+            return;
+        }
+        let content = pattern::bytes(5, 65_536);
+        for memory in [Memory::Buffer, Memory::Part(1)] {
+            let file = cold_file(bench, &pattern::bytes(4, 100_000)).await;
+            let outcome = write(&bench.engine, &file, memory, &content, 0).await;
+            let direct = outcome.paths().get(bench.setup.subject.direct) == 65_536;
+            assert_eq!(direct, bench.goes_direct());
+            assert_eq!(first_page_cached(file.path()), Some(!direct));
+        }
+    });
+}
+
+#[test]
+fn receipt_counts_parts_times_and_no_retries_where_nothing_went_wrong() {
+    each(async |bench| {
+        let file = bench.file(&pattern::bytes(6, 64 << 10)).await.unwrap();
+        let done = file.read_exact_at(vec![0; 64 << 10], 0).await.unwrap();
+        let receipt = done.receipt;
+        let parts = (64_usize << 10).div_ceil(bench.engine.config().task_size);
+        assert!(receipt.parts >= parts as u64, "{receipt:?}");
+        assert_eq!(receipt.retries, 0);
+        assert!(receipt.notes.is_empty(), "{receipt:?}");
+        assert!(!receipt.io_time.is_zero());
+        assert_eq!(&receipt.route, file.route());
+    });
+}
+
+#[test]
+fn the_route_names_the_main_path_what_was_asked_and_why() {
+    each(async |bench| {
+        let file = bench.file(&[]).await.unwrap();
+        let route = file.route();
+        assert_eq!(route.resolved, bench.main_path().name());
+        let asked = match bench.setup.cache {
+            CacheMode::Direct => "cache direct",
+            CacheMode::Cached => "cache cached",
+            _ => "cache auto",
+        };
+        assert!(route.asked.contains(asked), "{route}");
+        assert!(!route.reason.is_empty());
+    });
+}
+
+#[test]
+fn the_engines_statistics_are_the_sum_of_the_receipts() {
+    each(async |bench| {
+        let file = bench.file(&[]).await.unwrap();
+        let source = pattern::bytes(7, 50_000);
+        let wrote = write(&bench.engine, &file, Memory::Part(1), &source, 3).await;
+        let got = read(&bench.engine, &file, Memory::Part(7), 30_000, 9).await;
+        for path in DataPath::ALL {
+            let sum = wrote.paths().get(path) + got.paths().get(path);
+            assert_eq!(bench.engine.stats().paths.get(path), sum, "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_required_path_that_is_the_files_own_is_granted() {
+    each(async |bench| {
+        let file = bench.file(&pattern::bytes(8, 50_000)).await.unwrap();
+        let main = PathClass::Exactly(bench.main_path());
+        let done = file
+            .read_exact_at(vec![0; 9_999], 7)
+            .require(main)
+            .await
+            .unwrap();
+        only(&done.receipt, bench.main_path(), 9_999);
+        let aligned = file
+            .write_all_at(vec![0; 8_192], 4_096)
+            .require(main)
+            .await
+            .unwrap();
+        only(&aligned.receipt, bench.main_path(), 8_192);
+        if bench.goes_direct() {
+            let class = PathClass::DirectIo;
+            let done = file
+                .write_all_at(vec![0; 9_999], 1)
+                .require(class)
+                .await
+                .unwrap();
+            assert!(
+                done.receipt.paths.get(DataPath::Buffered) > 0,
+                "edges are stated"
+            );
+            let done = file
+                .read_exact_at(vec![0; 9_999], 1)
+                .require(class)
+                .await
+                .unwrap();
+            only(&done.receipt, bench.main_path(), 9_999);
+        }
+    });
+}
+
+#[test]
+fn a_required_path_that_is_not_to_be_had_is_refused_and_nothing_is_issued() {
+    each(async |bench| {
+        let file = bench.file(b"content").await.unwrap();
+        let mut refused = vec![
+            PathClass::Gds,
+            PathClass::Exactly(DataPath::P2pDma),
+            PathClass::Exactly(DataPath::CufileUnverified),
+        ];
+        if bench.goes_direct() {
+            refused.push(PathClass::Exactly(bench.setup.subject.cached));
+        } else {
+            refused.push(PathClass::DirectIo);
+            refused.push(PathClass::Exactly(bench.setup.subject.direct));
+        }
+        for class in refused {
+            for len in [4_096, 5] {
+                let (outcome, buf) = split(file.write_at(vec![9; len], 0).require(class).await);
+                let error = outcome.error.unwrap();
+                assert_eq!(error.kind(), ErrorKind::PathRefused, "{class}: {error}");
+                assert!(error.reason().contains(&class.to_string()), "{error}");
+                assert_eq!(error.path(), Some(file.path()));
+                assert!(outcome.receipt.is_none() && buf.len() == len);
+                let (outcome, _) = split(file.read_at(vec![9; len], 0).require(class).await);
+                assert_eq!(outcome.error.unwrap().kind(), ErrorKind::PathRefused);
+            }
+        }
+        assert_eq!(fs::read(file.path()).unwrap(), b"content");
+        assert_eq!(bench.engine.stats().paths.total(), 0);
+    });
+}
+
+#[test]
+fn a_path_required_of_a_write_includes_its_edges() {
+    each(async |bench| {
+        if !bench.goes_direct() {
+            return;
+        }
+        let file = bench.file(b"content").await.unwrap();
+        let direct = PathClass::Exactly(bench.main_path());
+        let failed = file
+            .write_at(vec![9; 5_000], 0)
+            .require(direct)
+            .await
+            .unwrap_err();
+        assert_eq!(failed.error().kind(), ErrorKind::PathRefused);
+        assert_eq!(fs::read(file.path()).unwrap(), b"content");
+    });
+}
