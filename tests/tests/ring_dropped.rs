@@ -107,7 +107,12 @@ fn a_shutdown_quarantines_what_never_answers() {
 
 #[test]
 fn a_dropped_write_that_fails_is_told_by_the_next_sync() {
-    in_flight!(fs, engine, file, buffer, read, held, Engine::builder());
+    let Some(fs) = SlowFs::mount(LEN) else {
+        return;
+    };
+    let engine = Engine::builder().build_blocking().unwrap();
+    let open = OpenOptions::new().write(true);
+    let file = block_on(open.open(&engine, fs.path())).unwrap();
     fs.hold(Kind::Write);
     let write = file.write_at(vec![1; 4096], 8192).start();
     let failing = fs.next_held();
@@ -116,9 +121,5 @@ fn a_dropped_write_that_fails_is_told_by_the_next_sync() {
     let error = block_on(file.sync_data()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OrphanedWrite);
     assert_eq!(error.offset(), Some(8192));
-    fs.pass(Kind::Read);
-    held.release();
-    drop(block_on(read).unwrap());
-    block_on(buffer.idle());
     until_idle(&engine);
 }
