@@ -2,7 +2,7 @@
 //! is not heard; an urgent operation stuck behind bulk ones.
 //! Mechanism: a stop races with the issue, or is taken for the end of the I/O.
 //! Method: one held read decides what is issued; the file system counts and orders the requests.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
 

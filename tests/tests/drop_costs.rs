@@ -2,6 +2,7 @@
 //! Mechanism: withdrawing, detaching or disposing does its work on the spot.
 //! Method: an allocator that counts what the calling thread does; every worker is stuck while the
 //! futures are dropped. The control allocates, and is counted.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unsafe_code, reason = "an allocator is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -3,6 +3,7 @@
 //! Mechanism: the last owner tears down without waiting, or waits for ever.
 //! Method: as many operations as wanted are held in flight; afterwards the threads and the
 //! descriptors are counted until there are none.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Mutex, PoisonError};
 

@@ -3,7 +3,7 @@
 //! Mechanism: the descriptor is owned by the file alone; whoever drops last closes.
 //! Method: the file system holds reads and writes while the file is closed or dropped, counts
 //! the descriptors and knows which thread closes them.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use futures::executor::block_on;
 use tokio_cufile::{AsyncCuFile, Engine};

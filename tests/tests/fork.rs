@@ -4,6 +4,7 @@
 //! Mechanism: the child inherits handles and futures, and drops or awaits them.
 //! Method: a program of its own forks with futures in every state, tries every call in the child,
 //! and goes on in the parent.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::process::Command;

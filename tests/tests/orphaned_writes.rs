@@ -3,7 +3,7 @@
 //! Mechanism: the outcome dies with the future; a sync does not wait for the write; a failed sync
 //! is repeated and the kernel says yes the second time.
 //! Method: the file system fails, holds or cuts the writes and syncs, and counts the syncs.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use fuser::Errno;
 use futures::executor::block_on;

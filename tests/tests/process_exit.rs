@@ -3,7 +3,7 @@
 //! Method: a program of its own starts reads that the file system holds, and leaves in each way;
 //! the kernel lets a process go when its I/O has ended, so the reads are released once it is on
 //! its way out. Another leaves while reads of an ordinary file run.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -3,6 +3,7 @@
 //! Mechanism: the ring goes with the engine's last handle, or a cancel is taken for the end.
 //! Method: the operations of the other files here, one in flight each, on the default engine,
 //! which is the ring where the machine has one.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

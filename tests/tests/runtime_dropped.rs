@@ -2,7 +2,7 @@
 //! the kernel writes on.
 //! Mechanism: the runtime owns the buffers through the tasks, or the driver that reaps.
 //! Method: every task waits for a read that the file system holds; the runtime is dropped.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use futures::executor::block_on;
 use tokio::runtime::{Builder, Runtime};

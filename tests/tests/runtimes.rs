@@ -3,7 +3,7 @@
 //! Method: one program (build, open, write, sync, read, a deadline that must pass, close, shut
 //! down) under each. Its deadline passes while the only worker is held, so that only a clock can
 //! end the wait.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
 use std::pin::pin;

@@ -2,7 +2,7 @@
 //! Mechanism: it waits for what nobody stops, or forgets what it stopped.
 //! Method: the file system holds reads for as long as the test wants; stuck ones are released
 //! after the report only.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

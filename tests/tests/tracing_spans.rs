@@ -1,7 +1,7 @@
 //! Failure: an operator sees nothing of an operation, or cannot tell which it belongs to.
 //! Mechanism: spans or fields that are renamed, left out, or emitted outside their span.
 //! Method: a subscriber for the whole process keeps every span and event with its fields.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -330,6 +330,10 @@ impl Run {
             Way::Cached => self.paths.cached,
             Way::Buffered => DataPath::Buffered,
         };
+        if stretch.way == Way::Cached && !self.part.file.route.cached {
+            let note = "bytes found in the page cache were copied from there";
+            self.report.note(note.into());
+        }
         self.report.moved(path, moved);
     }
 

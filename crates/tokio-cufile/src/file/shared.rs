@@ -9,6 +9,7 @@ use crate::engine::{LostWrites, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::os::FileHandle;
 use crate::plan::route::FileRoute;
+use crate::receipt::DataPath;
 
 /// What a file and its operations share.
 #[derive(Debug)]
@@ -78,7 +79,8 @@ impl FileShared {
         if route.direct.is_some() && self.handle.direct_alignment().is_none() {
             route.direct = None;
             route.cached = true;
-            route.route.resolved = "buffered".into();
+            route.main = DataPath::Buffered;
+            route.route.resolved = DataPath::Buffered.name().into();
             route.route.reason = "the file system refused an aligned direct request".into();
         }
         route
