@@ -31,12 +31,19 @@ pub struct Subject {
 /// All of them.
 #[must_use]
 pub fn subjects() -> Vec<Subject> {
-    vec![Subject {
+    let pool = Subject {
         name: "pool",
         io: IoEngine::Pool,
         direct: DataPath::PoolDirect,
         cached: DataPath::PoolCached,
-    }]
+    };
+    let uring = Subject {
+        name: "uring",
+        io: IoEngine::Uring,
+        direct: DataPath::UringDirect,
+        cached: DataPath::PoolCached,
+    };
+    vec![pool, uring]
 }
 
 /// One engine with one set of settings.

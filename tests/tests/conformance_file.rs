@@ -1,4 +1,8 @@
 //! Opening, length, durability and closing, on every engine.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -285,7 +289,7 @@ fn closing_waits_for_writes_and_leaves_no_descriptor() {
         assert_eq!(fs::metadata(&path).unwrap().len(), 300_001);
         let done = write.await.unwrap();
         assert_eq!(done.bytes, 300_000);
-        assert_eq!(open_in(path.parent().unwrap()), [PathBuf::new(); 0]);
+        assert!(open_in(path.parent().unwrap()).is_empty());
     });
 }
 
@@ -320,7 +324,7 @@ fn a_dropped_file_and_a_dropped_open_leave_no_descriptor() {
         pattern::assert_same(&read.await.unwrap().buf, &content);
         drop(AsyncCuFile::open(&bench.engine, &path).start());
         let _ = bench.engine.shutdown().await;
-        assert_eq!(open_in(path.parent().unwrap()), [PathBuf::new(); 0]);
+        assert!(open_in(path.parent().unwrap()).is_empty());
     });
 }
 

@@ -1,5 +1,9 @@
 //! Misuse, on every engine: the same kind everywhere, a message with file, offset and reason, the
 //! buffer back, and nothing changed.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::fs;
 

@@ -3,6 +3,10 @@
 //! Failure: a receipt that promises direct I/O for bytes that went through the page cache.
 //! Mechanism: the path is stated by the code that moves the bytes.
 //! Method: the page cache is asked, with a read that may not wait (`RWF_NOWAIT`).
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::fs::{self, File};
 use std::io::IoSliceMut;

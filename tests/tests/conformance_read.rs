@@ -4,6 +4,10 @@
 //! Mechanism: direct I/O wants aligned offsets, lengths and addresses, so a request is cut into
 //! parts that are over-read, staged and copied.
 //! Method: every combination of such edges, in memory surrounded by bytes that must not change.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -3,6 +3,10 @@
 //! Failure: bytes lost, shifted, or changed beside the range; the file longer than it should be.
 //! Mechanism: pages that a write fills go around the page cache, the edges through it, in parallel.
 //! Method: every combination of edges over a file of known content, read back through std.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::fs;
 use std::os::unix::fs::FileExt;

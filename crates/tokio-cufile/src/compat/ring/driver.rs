@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use completion::{IssuedPart, Ticket};
+use completion::{IssuedPart, SlotId, Ticket};
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
@@ -43,6 +43,7 @@ pub(super) struct Driver {
     table: Table,
     inbox: Arc<Inbox>,
     slots: Arc<SlotArena>,
+    slots_registered: bool,
     counters: Arc<Counters>,
     spin: Duration,
     spin_next: bool,
@@ -67,8 +68,11 @@ impl Driver {
             std::mem::forget(ring);
             return Err(reason);
         }
+        let slots_registered =
+            config.registered_buffers && probe::register(&ring, &slots, &mut notes);
         let driver = Self {
             ring,
+            slots_registered,
             table: Table::new(config.depth),
             inbox,
             slots,
@@ -168,7 +172,10 @@ impl Driver {
         if run.is_retrying() {
             thread::yield_now();
         }
-        let entry = entry_of(&request, &run);
+        let slot = ticket
+            .slot()
+            .filter(|_| self.slots_registered && request.in_slot);
+        let entry = entry_of(&request, &run, slot);
         let asked = request.memory.len();
         let user_data = self.table.insert(InFlight { ticket, run, asked });
         self.push(&entry.user_data(user_data));
@@ -289,17 +296,21 @@ impl Driver {
     }
 }
 
-fn entry_of(request: &Request, run: &Run) -> squeue::Entry {
+/// The entry for a request; into or out of `slot`, if it is a registered one.
+fn entry_of(request: &Request, run: &Run, slot: Option<SlotId>) -> squeue::Entry {
     let fd = Fd(request.fd(&run.part).as_raw_fd());
-    let memory = request.memory;
+    let (at, offset) = (request.memory.as_ptr(), request.offset);
     // A part is shorter than the kernel's limit on one request, which is below 2^31.
-    let len = u32::try_from(memory.len()).unwrap_or(u32::MAX);
-    let entry = match request.kind {
-        Kind::Read => opcode::Read::new(fd, memory.as_ptr(), len)
-            .offset(request.offset)
+    let len = u32::try_from(request.memory.len()).unwrap_or(u32::MAX);
+    let slot = slot.and_then(|slot| u16::try_from(slot.0).ok());
+    let entry = match (request.kind, slot) {
+        (Kind::Read, None) => opcode::Read::new(fd, at, len).offset(offset).build(),
+        (Kind::Write, None) => opcode::Write::new(fd, at, len).offset(offset).build(),
+        (Kind::Read, Some(slot)) => opcode::ReadFixed::new(fd, at, len, slot)
+            .offset(offset)
             .build(),
-        Kind::Write => opcode::Write::new(fd, memory.as_ptr(), len)
-            .offset(request.offset)
+        (Kind::Write, Some(slot)) => opcode::WriteFixed::new(fd, at, len, slot)
+            .offset(offset)
             .build(),
     };
     if request.cached {
