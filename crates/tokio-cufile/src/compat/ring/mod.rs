@@ -33,6 +33,8 @@ pub(crate) struct RingConfig {
     pub(crate) depth: u32,
     /// How long the thread looks for the next event before it sleeps, after a small part.
     pub(crate) spin: Duration,
+    /// Whether the slots are registered with the ring.
+    pub(crate) registered_buffers: bool,
 }
 
 /// The way to the ring thread.
