@@ -2,10 +2,13 @@
 
 pub mod bench;
 pub mod child;
+pub mod life;
 pub mod memory;
 pub mod mount;
 pub mod pattern;
 pub mod skip;
+pub mod slow_fs;
 
 pub use bench::{Bench, each, each_in};
 pub use skip::need;
+pub use slow_fs::SlowFs;

@@ -105,7 +105,7 @@ impl Account {
         assert!(*source >= amount, "{amount} permits are not {from:?}");
         *source -= amount;
         *self.standing(to) += amount;
-        debug_assert!(self.is_conserved());
+        assert!(self.is_conserved());
     }
 }
 

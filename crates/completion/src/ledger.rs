@@ -108,7 +108,7 @@ impl<F: Clone> Ledger<F> {
     pub(crate) fn finish(&self, ticket: u64) -> Vec<u64> {
         let mut inner = lock(&self.inner);
         let was_outstanding = inner.outstanding.remove(&ticket);
-        debug_assert!(was_outstanding, "write {ticket} ends twice");
+        assert!(was_outstanding, "write {ticket} ends twice");
         let oldest = inner.outstanding.first().copied().unwrap_or(u64::MAX);
         let open = |(&operation, &below): (&u64, &u64)| (below <= oldest).then_some(operation);
         let opened: Vec<u64> = inner.barriers.iter().filter_map(open).collect();

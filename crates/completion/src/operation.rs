@@ -267,7 +267,7 @@ impl<D: Domain> State<D> {
     }
 
     pub(crate) fn part_granted(&mut self, end: u64, last: bool) {
-        debug_assert!(
+        assert!(
             !self.is_stopping(),
             "a stopped operation stands in no queue"
         );
@@ -344,7 +344,7 @@ impl<D: Domain> State<D> {
     }
 
     pub(crate) fn settlement(&mut self) -> Settlement<D, Payload> {
-        debug_assert_eq!(self.phase, Phase::Settled);
+        assert_eq!(self.phase, Phase::Settled);
         self.phase = Phase::Consumed;
         Settlement {
             ending: self.ending.take().unwrap_or(Ending::Done),

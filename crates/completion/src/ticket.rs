@@ -69,6 +69,12 @@ impl<D: Domain> IssuedPart<D> {
         }
     }
 
+    /// What it is, for a backend that chooses an executor by it. `None` once started.
+    #[must_use]
+    pub const fn task(&self) -> Option<&D::Task> {
+        self.task.as_ref()
+    }
+
     /// The last instant at which a cancel is exact (I24). `None`: the operation was stopped, and
     /// the part has been taken back; its memory may be gone. Otherwise the part counts as visible to
     /// hardware from here on.

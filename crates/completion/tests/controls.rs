@@ -7,8 +7,7 @@
 
 mod support;
 
-use std::panic::catch_unwind;
-
+use support::assert_panics;
 use support::policies::{
     DropLedger, ForgetPermit, FreeOnCancel, FreeOnDeadline, FreeOnDrop, FreeSlotEarly,
     IgnoreGeneration, WakeBeforePublish,
@@ -19,16 +18,7 @@ use tokio_cufile_completion::WhenQuiet;
 /// Asserts that `broken` is caught, and for the right reason, while `sound` passes.
 fn assert_caught(sound: fn(), broken: fn(), reason: &str) {
     sound();
-    let Err(panic) = catch_unwind(broken) else {
-        panic!("the broken engine passed");
-    };
-    let message = panic.downcast_ref::<String>().map(String::as_str);
-    let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-    let message = message.unwrap_or("");
-    assert!(
-        message.contains(reason),
-        "caught for another reason: {message}"
-    );
+    assert_panics(reason, broken);
 }
 
 #[test]

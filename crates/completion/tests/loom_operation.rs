@@ -52,7 +52,7 @@ fn a_poll_against_the_settlement_finds_the_outcome_or_is_woken() {
 
 #[test]
 fn control_wake_before_publish_is_caught() {
-    assert_caught(poll_against_settle::<WakeBeforePublish>);
+    assert_caught("deadlock", poll_against_settle::<WakeBeforePublish>);
 }
 
 /// I3, I24: either the cancel wins and nothing was started, or the start wins and the memory stays.
@@ -87,7 +87,10 @@ fn a_cancel_against_the_start_has_exactly_one_winner() {
 
 #[test]
 fn control_free_on_cancel_is_caught() {
-    assert_caught(cancel_against_start::<FreeOnCancel>);
+    assert_caught(
+        "memory was released in flight",
+        cancel_against_start::<FreeOnCancel>,
+    );
 }
 
 /// I3, I5, I11: the payload is released once, by whoever comes last.
@@ -111,7 +114,10 @@ fn a_drop_against_the_settlement_releases_the_memory_once() {
 
 #[test]
 fn control_free_on_drop_is_caught() {
-    assert_caught(drop_against_settle::<FreeOnDrop>);
+    assert_caught(
+        "memory was released in flight",
+        drop_against_settle::<FreeOnDrop>,
+    );
 }
 
 /// I3: the deadline passes as the part finishes.
@@ -134,7 +140,10 @@ fn a_deadline_against_the_settlement_changes_nothing() {
 
 #[test]
 fn control_free_on_deadline_is_caught() {
-    assert_caught(deadline_against_settle::<FreeOnDeadline>);
+    assert_caught(
+        "memory was released in flight",
+        deadline_against_settle::<FreeOnDeadline>,
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use support::wakers::Counter;
@@ -181,4 +182,24 @@ fn a_core_with_a_long_disposal_list_can_be_dropped() {
     }
     drop(world);
     last.expect("at least one").assert_released();
+}
+
+#[test]
+fn the_core_goes_with_its_last_handle_ticket_and_canceller() {
+    let world = world();
+    let core = Arc::downgrade(&world.core);
+    let mut quarantined = world.submit(Want::read(&[8, 600, 600]).deadline(10));
+    drop(world.start());
+    assert_eq!(quarantined.outcome().ending, Ending::Quarantined);
+    let mut job = world.submit(Want::read(&[8]));
+    let canceller = job.handle().canceller();
+    while let Some(part) = world.take_part() {
+        drop(part);
+    }
+    job.drop_future();
+    quarantined.drop_future();
+    drop((world, job, quarantined));
+    assert!(core.upgrade().is_some(), "the canceller holds it");
+    drop(canceller);
+    assert!(core.upgrade().is_none(), "the model keeps itself alive");
 }

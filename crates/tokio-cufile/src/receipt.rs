@@ -9,6 +9,8 @@ use std::time::Duration;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
+    /// The compat backend's ring.
+    CompatUring,
     /// The compat backend's `preadv`/`pwritev` thread pool.
     CompatPool,
 }
@@ -16,6 +18,7 @@ pub enum Backend {
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::CompatUring => "compat-uring",
             Self::CompatPool => "compat-pool",
         })
     }

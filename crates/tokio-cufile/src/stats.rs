@@ -20,10 +20,14 @@ pub struct Stats {
     /// Operations whose memory was leaked, because it could not be proved that the hardware was
     /// done with it.
     pub operations_quarantined: u64,
+    /// Completions that named no part in flight: late, doubled or unknown. Counted and dropped.
+    pub stray_completions: u64,
     /// Bytes in flight, against [`Config::budget`](crate::Config::budget).
     pub bytes: Permits,
-    /// Parts in flight, against [`Config::num_threads`](crate::Config::num_threads).
+    /// Parts in flight.
     pub parts: Permits,
+    /// Worker threads of the pool, against [`Config::num_threads`](crate::Config::num_threads).
+    pub workers: Permits,
     /// Staging slots.
     pub slots: Permits,
 }
@@ -57,6 +61,7 @@ impl From<completion::Account> for Permits {
 pub(crate) struct Counters {
     paths: [AtomicU64; DataPath::ALL.len()],
     retries: AtomicU64,
+    stray_completions: AtomicU64,
 }
 
 impl Counters {
@@ -65,6 +70,11 @@ impl Counters {
             self.paths[path as usize].fetch_add(bytes, Ordering::Relaxed);
         }
         self.retries.fetch_add(report.retries, Ordering::Relaxed);
+    }
+
+    /// The ring saw a completion that named none of its entries.
+    pub(crate) fn stray_completion(&self) {
+        self.stray_completions.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn stats(&self, census: &completion::Census) -> Stats {
@@ -78,8 +88,11 @@ impl Counters {
             operations_live: census.live,
             operations_queued: census.queued,
             operations_quarantined: census.quarantined_operations,
+            stray_completions: self.stray_completions.load(Ordering::Relaxed)
+                + census.stray_completions,
             bytes: census.bytes.into(),
             parts: census.parts.into(),
+            workers: census.workers.into(),
             slots: census.slots.into(),
         }
     }

@@ -147,7 +147,7 @@ impl<D: Domain> Inner<D> {
         state: &mut State<D>,
         effects: &mut Effects<D>,
     ) {
-        debug_assert!(state.is_live(), "an operation ends once");
+        assert!(state.is_live(), "an operation ends once");
         self.clear_timer(operation, state);
         self.live -= 1;
         self.count_drained(state);

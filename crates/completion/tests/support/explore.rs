@@ -1,8 +1,9 @@
 //! How the loom models are explored.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::assert_panics;
 
 /// Explores every interleaving, or those with at most `LOOM_MAX_PREEMPTIONS` preemptions.
 pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
@@ -24,8 +25,7 @@ pub(crate) fn explore_with(preemptions: Option<usize>, model: impl Fn() + Send +
     assert!(runs > 1, "the threads never met");
 }
 
-/// Asserts that exploring the model of a broken engine fails.
-pub(crate) fn assert_caught(model: impl Fn() + Send + Sync + 'static) {
-    let explored = catch_unwind(AssertUnwindSafe(|| explore(model)));
-    assert!(explored.is_err(), "the broken engine passed");
+/// Asserts that exploring the model of a broken engine fails, and for the right reason.
+pub(crate) fn assert_caught(reason: &str, model: impl Fn() + Send + Sync + 'static) {
+    assert_panics(reason, || explore(model));
 }

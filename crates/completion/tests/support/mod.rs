@@ -18,6 +18,7 @@ pub(crate) mod wakers;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -420,4 +421,18 @@ impl<P: ReleasePolicy> Job<P> {
 
 pub(crate) fn ledger() -> Arc<Ledger<&'static str>> {
     Arc::new(Ledger::new("file".into()))
+}
+
+/// Asserts that `broken` is caught, and for the right reason.
+pub(crate) fn assert_panics(reason: &str, broken: impl FnOnce()) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(broken)) else {
+        panic!("the broken engine passed");
+    };
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+    let message = message.unwrap_or("");
+    assert!(
+        message.contains(reason),
+        "caught for another reason: {message}"
+    );
 }

@@ -1,17 +1,28 @@
-//! The `pread`/`pwrite` pool: one thread for each part that may be in flight.
+//! The `pread`/`pwrite` pool: one thread for each part that it may have in flight.
+#![allow(unsafe_code, reason = "hands the memory of an operation to the kernel")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use completion::{IssuedPart, PartOutcome};
+use completion::{IssuedPart, Next, PartOutcome};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
-use crate::engine::{Model, PartReport, Task};
+use super::run::{Paths, Run, TransferPart};
+use crate::engine::{Call, Model, PartReport, Task};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::{MemoryRange, SlotArena};
+use crate::os::io;
+use crate::plan::Kind;
+use crate::receipt::{Backend, DataPath};
 use crate::stats::Counters;
+
+const PATHS: Paths = Paths {
+    backend: Backend::CompatPool,
+    direct: DataPath::PoolDirect,
+    cached: DataPath::PoolCached,
+};
 
 /// What goes to a worker.
 enum Job {
@@ -101,38 +112,55 @@ impl Worker {
             return;
         };
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
-        let next = || ticket.advance();
-        let outcome = catch_unwind(AssertUnwindSafe(|| perform(&task, slot, next)));
+        let perform = || match task {
+            Task::Transfer(part) => transfer(part, slot, || ticket.advance()),
+            Task::Call(call) => perform(&*call),
+        };
         // A panic is a bug of ours, and nobody knows what it left in flight: the ticket is
         // dropped unfinished, which quarantines the operation.
-        let Ok(outcome) = outcome else {
+        let Ok(outcome) = catch_unwind(AssertUnwindSafe(perform)) else {
             tracing::error!("a worker panicked; its operation is quarantined");
             return;
         };
         self.counters.add(&outcome.report);
-        // Before the operation settles, so that no file is closed on a worker.
-        drop(task);
         ticket.finish(outcome);
     }
 }
 
-fn perform(
-    task: &Task,
+/// One part, by blocking calls.
+fn transfer(
+    part: TransferPart,
     slot: Option<MemoryRange>,
-    next: impl Fn() -> completion::Next,
+    advance: impl FnOnce() -> Next,
 ) -> PartOutcome<Model> {
-    match task {
-        Task::Transfer(part) => part.perform(slot, next),
-        Task::Call(call) => {
-            let start = Instant::now();
-            let fault = call.run().err();
-            let mut report = PartReport::started_at(start);
-            report.io_time = start.elapsed();
-            PartOutcome {
-                bytes: 0,
-                fault,
-                report,
-            }
+    let mut run = Run::new(part, slot, PATHS);
+    while let Some(request) = run.next() {
+        if run.is_retrying() {
+            thread::yield_now();
         }
+        let (fd, memory) = (request.fd(&run.part), request.memory);
+        let result = match request.kind {
+            // SAFETY: the range is the user's memory, owned by the operation's payload and
+            // writable, or a slot that the part has alone; the call is synchronous.
+            Kind::Read => unsafe { io::read_at(fd, memory.as_ptr(), memory.len(), request.offset) },
+            // SAFETY: as above; nobody writes the source while the operation owns it.
+            Kind::Write => unsafe {
+                io::write_at(fd, memory.as_ptr(), memory.len(), request.offset)
+            },
+        };
+        run.complete(result);
+    }
+    run.finish(advance)
+}
+
+fn perform(call: &dyn Call) -> PartOutcome<Model> {
+    let start = Instant::now();
+    let fault = call.run().err();
+    let mut report = PartReport::started_at(start);
+    report.io_time = start.elapsed();
+    PartOutcome {
+        bytes: 0,
+        fault,
+        report,
     }
 }

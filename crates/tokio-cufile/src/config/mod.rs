@@ -81,8 +81,14 @@ pub struct Config {
     pub cache: CacheMode,
     /// Bytes in one part of a split operation. Default: 4 MiB, below which a copy to a GPU slows.
     pub task_size: usize,
-    /// Threads of the pool, and parts in flight at once. Default: 8.
+    /// Threads of the pool: parts through the page cache, staged ones and, without a ring, all
+    /// others in flight at once. Default: 8.
     pub num_threads: usize,
+    /// Parts in flight in the ring at once. Default: 128.
+    pub queue_depth: usize,
+    /// How long the ring thread looks for the next event before it sleeps, after a part of at most
+    /// 64 KiB; zero for not at all. Default: 50 microseconds.
+    pub spin_limit: Duration,
     /// Bytes in one staging slot. Default: 4 MiB, one part.
     pub bounce_buffer_size: usize,
     /// Bytes of all parts in flight, staging slots included. Default: 64 MiB.
@@ -102,6 +108,8 @@ impl Default for Config {
             cache: CacheMode::default(),
             task_size: 4 << 20,
             num_threads: 8,
+            queue_depth: 128,
+            spin_limit: Duration::from_micros(50),
             bounce_buffer_size: 4 << 20,
             budget: 64 << 20,
             queued_operations_max: 1 << 20,
@@ -115,6 +123,12 @@ const PAGE_SIZE: usize = 4096;
 
 /// A thread is a few tens of kilobytes; more of them than this help no disk.
 const NUM_THREADS_MAX: usize = 1024;
+
+/// What the kernel grants a ring without asking, and far more than one disk takes.
+const QUEUE_DEPTH_MAX: usize = 4096;
+
+/// Longer than any small read worth spinning for.
+const SPIN_LIMIT_MAX: Duration = Duration::from_millis(1);
 
 impl Config {
     /// Whether the settings go together.
@@ -142,6 +156,15 @@ impl Config {
                 "num_threads is {threads}: it must be 1 to {NUM_THREADS_MAX}"
             ));
         }
+        if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
+            let depth = self.queue_depth;
+            return invalid(format!(
+                "queue_depth is {depth}: it must be 1 to {QUEUE_DEPTH_MAX}"
+            ));
+        }
+        if self.spin_limit > SPIN_LIMIT_MAX {
+            return invalid(format!("spin_limit is above {SPIN_LIMIT_MAX:?}"));
+        }
         if self.queued_operations_max == 0 {
             return invalid("queued_operations_max is 0: nothing would be admitted".to_owned());
         }
@@ -163,7 +186,7 @@ mod tests {
     #[test]
     fn settings_that_cannot_be_are_named() {
         type Change = fn(&mut Config);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 9] = [
             ("task_size", |config| config.task_size = 0),
             ("task_size", |config| config.task_size = 4097),
             ("bounce_buffer_size", |config| {
@@ -171,6 +194,10 @@ mod tests {
             }),
             ("num_threads", |config| config.num_threads = 0),
             ("num_threads", |config| config.num_threads = 1 << 20),
+            ("queue_depth", |config| config.queue_depth = 0),
+            ("spin_limit", |config| {
+                config.spin_limit = Duration::from_secs(1);
+            }),
             ("queued_operations_max", |config| {
                 config.queued_operations_max = 0
             }),

@@ -1,5 +1,6 @@
 //! From settings to a running engine.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,11 +13,11 @@ use super::host::{Host, LostWrites};
 use super::model::Core;
 use super::threads::{self, Bells};
 use super::{Engine, Shared};
-use crate::compat::Pool;
+use crate::compat::{Executors, Pool, Ring, RingConfig};
 use crate::config::{CacheMode, CompatMode, Config, IoEngine};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::{EngineId, Prefault, SlotArena};
-use crate::plan::route::Asked;
+use crate::plan::route::{Asked, RingFacts};
 use crate::stats::Counters;
 
 /// Of the budget, the part that only urgent operations may take: one in so many.
@@ -67,6 +68,18 @@ impl EngineBuilder {
     /// See [`Config::num_threads`].
     pub const fn num_threads(mut self, threads: usize) -> Self {
         self.config.num_threads = threads;
+        self
+    }
+
+    /// See [`Config::queue_depth`].
+    pub const fn queue_depth(mut self, parts: usize) -> Self {
+        self.config.queue_depth = parts;
+        self
+    }
+
+    /// See [`Config::spin_limit`].
+    pub const fn spin_limit(mut self, limit: Duration) -> Self {
+        self.config.spin_limit = limit;
         self
     }
 
@@ -141,30 +154,42 @@ impl EngineBuilder {
             io: config.io,
             cache: config.cache,
         };
-        asked.check().map_err(|refusal| invalid(refusal.into()))?;
-
-        let slot_count = slot_count(&config);
         // Touched when used: an engine whose buffers are aligned never needs them.
+        let slot_count = slot_count(&config);
         let slots = SlotArena::new(slot_count, config.bounce_buffer_size, Prefault::OnTouch)?;
-        let counters = Arc::new(Counters::default());
+        let (slots, counters) = (Arc::new(slots), Arc::new(Counters::default()));
+        let ring = start_ring(&config, &slots, &counters);
+        let ring_facts = match &ring {
+            Ok(_) => RingFacts::Running,
+            Err(reason) => RingFacts::Off(reason.clone()),
+        };
+        asked
+            .check(&ring_facts)
+            .map_err(|refusal| invalid(refusal.into()))?;
+
         let clock = Clock::new();
         let bells = Arc::new(Bells::default());
         let lost_writes = Arc::new(LostWrites::default());
+        let limits = limits(&config, slot_count, ring.is_ok());
         let host = Host {
-            pool: Pool::start(config.num_threads, &Arc::new(slots), &counters)?,
+            executors: Executors {
+                pool: Pool::start(config.num_threads, &slots, &counters)?,
+                ring: ring.ok(),
+            },
             clock,
             bells: Arc::clone(&bells),
             lost_writes: Arc::clone(&lost_writes),
         };
-        let core = Core::new(limits(&config, slot_count), Box::new(host));
+        let core = Core::new(limits, Box::new(host));
         let (ended, has_ended) = watch::channel(false);
         threads::start(&core, &bells, clock, ended)?;
-        tracing::info!(?config, slot_count, "engine built");
+        tracing::info!(?config, slot_count, ring = ?ring_facts, "engine built");
         let shared = Shared {
             id: EngineId::unique(),
             config,
             core,
             lost_writes,
+            ring: ring_facts,
             clock,
             bells,
             counters,
@@ -177,13 +202,42 @@ impl EngineBuilder {
     }
 }
 
-/// A slot for each thread, where the budget holds as many.
-fn slot_count(config: &Config) -> usize {
-    let affordable = config.budget / config.bounce_buffer_size;
-    config.num_threads.min(affordable).max(1)
+/// The ring, or why there is none.
+fn start_ring(
+    config: &Config,
+    slots: &Arc<SlotArena>,
+    counters: &Arc<Counters>,
+) -> Result<Ring, Cow<'static, str>> {
+    if config.io == IoEngine::Pool {
+        return Err("the pool was asked for".into());
+    }
+    let depth = u32::try_from(parts_max(config, true)).map_err(|_| "too deep")?;
+    let ring_config = RingConfig {
+        depth,
+        spin: config.spin_limit,
+    };
+    let ring = Ring::start(ring_config, slots, counters).map_err(|reason| {
+        tracing::warn!(%reason, "no io_uring");
+        Cow::from(reason)
+    })?;
+    for note in &ring.notes {
+        tracing::info!(%note, "io_uring");
+    }
+    Ok(ring)
 }
 
-fn limits(config: &Config, slot_count: usize) -> Limits {
+/// Parts in flight in all executors together.
+const fn parts_max(config: &Config, ring: bool) -> usize {
+    config.num_threads + if ring { config.queue_depth } else { 0 }
+}
+
+/// As many as the budget holds, and no more than can be in use at once.
+fn slot_count(config: &Config) -> usize {
+    let affordable = config.budget / config.bounce_buffer_size;
+    affordable.min(parts_max(config, true)).max(1)
+}
+
+fn limits(config: &Config, slot_count: usize, ring: bool) -> Limits {
     let part_max = config.task_size.max(config.bounce_buffer_size);
     let share = |all: usize| match all {
         0 | 1 => 0,
@@ -200,7 +254,7 @@ fn limits(config: &Config, slot_count: usize) -> Limits {
             capacity: config.budget as u64,
             reserve: bytes_reserve as u64,
         },
-        parts: limit(config.num_threads),
+        parts: limit(parts_max(config, ring)),
         slots: limit(slot_count),
         workers: limit(config.num_threads),
         queued_max: config.queued_operations_max,

@@ -7,7 +7,7 @@ use completion::{Doubt, Environment, IssuedPart, Tick};
 use super::clock::Clock;
 use super::model::Model;
 use super::threads::Bells;
-use crate::compat::Pool;
+use crate::compat::Executors;
 use crate::error::Error;
 use crate::file::lost_write;
 
@@ -39,7 +39,7 @@ impl LostWrites {
 
 #[derive(Debug)]
 pub(super) struct Host {
-    pub(super) pool: Pool,
+    pub(super) executors: Executors,
     pub(super) clock: Clock,
     pub(super) bells: Arc<Bells>,
     pub(super) lost_writes: Arc<LostWrites>,
@@ -47,7 +47,7 @@ pub(super) struct Host {
 
 impl Environment<Model> for Host {
     fn submit(&self, part: IssuedPart<Model>) {
-        self.pool.submit(part);
+        self.executors.submit(part);
     }
 
     fn now(&self) -> Tick {
@@ -67,7 +67,7 @@ impl Environment<Model> for Host {
     }
 
     fn drained(&self) {
-        self.pool.stop();
+        self.executors.stop();
         self.bells.ring_all();
     }
 }

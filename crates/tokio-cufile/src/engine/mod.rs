@@ -24,6 +24,7 @@ use self::threads::Bells;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::EngineId;
+use crate::plan::route::RingFacts;
 use crate::stats::{Counters, Stats};
 
 /// Moves bytes between files and memory for any number of tasks.
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) core: Arc<Core>,
     pub(crate) lost_writes: Arc<LostWrites>,
+    pub(crate) ring: RingFacts,
     clock: Clock,
     bells: Arc<Bells>,
     counters: Arc<Counters>,

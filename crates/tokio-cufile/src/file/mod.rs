@@ -116,7 +116,8 @@ impl AsyncCuFile {
         handle: FileHandle,
         asked: Asked,
     ) -> Result<Self> {
-        let route = route::choose(asked, &handle.direct_facts()).map_err(Error::from)?;
+        let route =
+            route::choose(asked, &engine.ring, &handle.direct_facts()).map_err(Error::from)?;
         tracing::debug!(path = %path.display(), route = %route.route, "file opened");
         let name: Arc<str> = path.to_string_lossy().into();
         let shared = Arc::new(FileShared {

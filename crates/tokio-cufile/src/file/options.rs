@@ -132,9 +132,9 @@ impl OpenOptions {
         let opened_path = Arc::clone(&path);
         let open = move || {
             // Before anything is created or cut.
-            asked.check().map_err(Error::from)?;
+            asked.check(&shared.ring).map_err(Error::from)?;
             let handle = FileHandle::open(&opened_path, how, |handle| {
-                route::choose(asked, &handle.direct_facts())?;
+                route::choose(asked, &shared.ring, &handle.direct_facts())?;
                 Ok(())
             })?;
             AsyncCuFile::assemble(&shared, opened_path, handle, asked)

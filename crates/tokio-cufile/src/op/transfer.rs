@@ -16,7 +16,7 @@ use crate::engine::{Model, PartReport, Shared, Task};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
 use crate::memory::{IoBuf, MemoryRange};
-use crate::plan::route::{FileRoute, check_required};
+use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
 use crate::plan::{self, Kind, Lane, Plan};
 use crate::receipt::{Backend, PathClass, Receipt, Route};
 
@@ -245,7 +245,8 @@ impl<B: IoBuf> Transfer<B> {
             return;
         };
         if let Some(class) = self.require
-            && let Err(error) = check_required(class, self.kind, &pending.route, &pending.plan)
+            && let Err(error) =
+                check_required(class, self.kind, &pending.route, &pending.plan.outline())
         {
             self.pending = Some(Err(error));
             return;
@@ -259,7 +260,11 @@ impl<B: IoBuf> Transfer<B> {
             Kind::Read => Role::None,
             Kind::Write => Role::Write(Arc::clone(&self.file.ledger), self.offset),
         };
+        let route = &pending.route;
         let parts = Parts {
+            staged_by_ring: route.by_ring && slots_go_by_ring(&pending.plan.outline()),
+            in_place_by_ring: route.by_ring,
+            may_use_cache: route.may_use_cache && self.require.is_none(),
             plan: pending.plan,
             memory: pending.memory,
             file: Arc::clone(&self.file),
@@ -442,6 +447,9 @@ struct Parts {
     memory: MemoryRange,
     file: Arc<FileShared>,
     kind: Kind,
+    in_place_by_ring: bool,
+    staged_by_ring: bool,
+    may_use_cache: bool,
     require: Option<PathClass>,
 }
 
@@ -455,14 +463,19 @@ impl Iterator for Parts {
             (Ok(offset), Ok(len)) => self.memory.sub(offset, len),
             _ => None,
         };
-        let slot = matches!(part.lane, Lane::DirectViaSlot { .. });
+        // What goes through the page cache by plan is the pool's: whoever asks for it copies it.
+        let (slot, by_ring) = match part.lane {
+            Lane::DirectInPlace => (false, self.in_place_by_ring),
+            Lane::DirectViaSlot { .. } => (true, self.staged_by_ring),
+            Lane::Buffered => (false, false),
+        };
         Some(Part {
             offset: part.buf_offset,
             len: part.len,
             cost: Cost {
                 bytes: part.len,
                 slot,
-                worker: true,
+                worker: !by_ring,
             },
             stages: if slot { 2 } else { 1 },
             task: Task::Transfer(TransferPart {
@@ -471,6 +484,8 @@ impl Iterator for Parts {
                 memory: memory.expect("the plan cuts the range that it was made for"),
                 file_offset: part.file_offset,
                 lane: part.lane,
+                by_ring,
+                may_use_cache: self.may_use_cache,
                 require: self.require,
             }),
         })

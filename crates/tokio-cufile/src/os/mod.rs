@@ -2,6 +2,7 @@
 //!
 //! Everything here may block and belongs on an engine thread.
 
+mod cache;
 mod direct;
 mod file;
 pub(crate) mod io;
@@ -9,5 +10,6 @@ mod open;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cache::{CachedPages, cached_pages};
 pub(crate) use file::FileHandle;
 pub(crate) use open::{OpenHow, path_of};

@@ -155,6 +155,19 @@ impl From<PlanError> for Error {
     }
 }
 
+/// What a plan consists of, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outline {
+    /// Straight to or from the user's memory, around the page cache.
+    pub(crate) in_place: u64,
+    /// Around the page cache, through a slot.
+    pub(crate) via_slot: u64,
+    /// Through the page cache.
+    pub(crate) buffered: u64,
+    /// The longest window that a part reads into a slot or writes from one.
+    pub(crate) slot_io_len_max: u64,
+}
+
 /// The parts of one request, in file order, made as they are asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -211,19 +224,24 @@ impl Plan {
         self.segments.iter().map(Segment::parts_total).sum()
     }
 
-    /// Bytes left that go around the page cache.
-    pub(crate) fn direct_bytes(&self) -> u64 {
-        self.bytes(|class| class != LaneClass::Buffered)
-    }
-
-    /// Bytes left that go through the page cache.
-    pub(crate) fn buffered_bytes(&self) -> u64 {
-        self.bytes(|class| class == LaneClass::Buffered)
-    }
-
-    fn bytes(&self, of: impl Fn(LaneClass) -> bool) -> u64 {
-        let chosen = self.segments.iter().filter(|segment| of(segment.class));
-        chosen.map(|segment| segment.range.len()).sum()
+    /// Bytes left, by the lane they go.
+    pub(crate) fn outline(&self) -> Outline {
+        let mut outline = Outline::default();
+        for segment in &self.segments {
+            let len = segment.range.len();
+            match segment.class {
+                LaneClass::InPlace => outline.in_place += len,
+                LaneClass::Buffered => outline.buffered += len,
+                LaneClass::ViaSlot if len > 0 => {
+                    outline.via_slot += len;
+                    let window = align_up(segment.range.end, self.alignment)
+                        - align_down(segment.range.start, self.alignment);
+                    outline.slot_io_len_max = outline.slot_io_len_max.max(window.min(segment.step));
+                }
+                LaneClass::ViaSlot => {}
+            }
+        }
+        outline
     }
 
     fn lane(&self, class: LaneClass, range: Range) -> Lane {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{DirectAlignment, Kind, Plan};
+use super::{DirectAlignment, Kind, Outline};
 use crate::config::{CacheMode, CompatMode, IoEngine};
 use crate::error::{Error, ErrorKind};
 use crate::receipt::{DataPath, PathClass, Route};
@@ -20,12 +20,17 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// Refuses at once what no file can change.
-    pub(crate) const fn check(self) -> Result<(), Refusal> {
-        match (self.compat_mode, self.io) {
-            (CompatMode::Off, _) => Err(Refusal::CufileNotBuilt),
-            (_, IoEngine::Uring) => Err(Refusal::UringNotBuilt),
+    pub(crate) fn check(self, ring: &RingFacts) -> Result<(), Refusal> {
+        match (self.compat_mode, self.io, ring) {
+            (CompatMode::Off, _, _) => Err(Refusal::CufileNotBuilt),
+            (_, IoEngine::Uring, RingFacts::Off(reason)) => Err(Refusal::NoRing(reason.clone())),
             _ => Ok(()),
         }
+    }
+
+    /// Whether direct parts go by the ring.
+    const fn uses_ring(self, ring: &RingFacts) -> bool {
+        matches!(ring, RingFacts::Running) && !matches!(self.io, IoEngine::Pool)
     }
 
     /// Whether a direct descriptor is of use.
@@ -55,6 +60,14 @@ impl fmt::Display for Asked {
     }
 }
 
+/// Whether the engine has a ring, as found when it was built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RingFacts {
+    Running,
+    /// There is none, and why.
+    Off(Cow<'static, str>),
+}
+
 /// How the alignment of direct I/O became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AlignmentSource {
@@ -80,19 +93,34 @@ pub(crate) enum DirectFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRoute {
     pub(crate) route: Route,
-    /// The path of bytes that nothing else diverts.
-    pub(crate) main: DataPath,
+    /// What receipts call the way through the page cache when `cached`.
+    pub(crate) cached_path: DataPath,
     /// For [`plan::Request::direct`](super::Request::direct); `None` when `cached`.
     pub(crate) direct: Option<DirectAlignment>,
     /// All bytes go through the page cache, by choice or because the file takes nothing else.
     pub(crate) cached: bool,
+    /// Direct parts go by the ring; a worker of the pool takes them otherwise.
+    pub(crate) by_ring: bool,
+    /// Bytes that a direct read finds in the page cache are taken from there.
+    pub(crate) may_use_cache: bool,
+}
+
+impl FileRoute {
+    /// The path of direct bytes that `by_ring` says go by the ring or do not.
+    const fn direct_path(by_ring: bool) -> DataPath {
+        if by_ring {
+            DataPath::UringDirect
+        } else {
+            DataPath::PoolDirect
+        }
+    }
 }
 
 /// Why settings cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     CufileNotBuilt,
-    UringNotBuilt,
+    NoRing(Cow<'static, str>),
     DirectUnavailable(Cow<'static, str>),
 }
 
@@ -102,7 +130,7 @@ impl fmt::Display for Refusal {
             Self::CufileNotBuilt => {
                 f.write_str("compat_mode is off, and the cuFile backend is not part of this build")
             }
-            Self::UringNotBuilt => f.write_str("io_uring is not part of this build"),
+            Self::NoRing(reason) => write!(f, "io is uring, and there is no io_uring: {reason}"),
             Self::DirectUnavailable(reason) => {
                 write!(
                     f,
@@ -122,8 +150,13 @@ impl From<Refusal> for Error {
 }
 
 /// Chooses the route of a file that was just opened.
-pub(crate) fn choose(asked: Asked, facts: &DirectFacts) -> Result<FileRoute, Refusal> {
-    asked.check()?;
+pub(crate) fn choose(
+    asked: Asked,
+    ring: &RingFacts,
+    facts: &DirectFacts,
+) -> Result<FileRoute, Refusal> {
+    asked.check(ring)?;
+    let by_ring = asked.uses_ring(ring);
     let (path, direct, why) = match (asked.cache, facts) {
         (CacheMode::Cached, _) => (
             DataPath::PoolCached,
@@ -131,7 +164,7 @@ pub(crate) fn choose(asked: Asked, facts: &DirectFacts) -> Result<FileRoute, Ref
             Cow::from("cached I/O was asked for"),
         ),
         (_, DirectFacts::Open { alignment, source }) => (
-            DataPath::PoolDirect,
+            FileRoute::direct_path(by_ring),
             Some(*alignment),
             direct_reason(*alignment, *source).into(),
         ),
@@ -144,17 +177,19 @@ pub(crate) fn choose(asked: Asked, facts: &DirectFacts) -> Result<FileRoute, Ref
             format!("no direct I/O: {reason}").into(),
         ),
     };
+    let backend = backend_reason(asked, ring, direct.is_some());
     let route = Route {
         asked: asked.to_string().into(),
         resolved: path.name().into(),
-        reason: backend_reason(asked)
-            .map_or_else(|| why.clone(), |backend| format!("{backend}; {why}").into()),
+        reason: backend.map_or_else(|| why.clone(), |backend| format!("{backend}; {why}").into()),
     };
     Ok(FileRoute {
         route,
-        main: path,
+        cached_path: DataPath::PoolCached,
         direct,
         cached: direct.is_none(),
+        by_ring: by_ring && direct.is_some(),
+        may_use_cache: asked.cache == CacheMode::Auto,
     })
 }
 
@@ -170,43 +205,72 @@ fn direct_reason(alignment: DirectAlignment, source: AlignmentSource) -> String 
 }
 
 /// Why not a better backend, where the settings left that open.
-const fn backend_reason(asked: Asked) -> Option<&'static str> {
-    match (asked.compat_mode, asked.io) {
-        (CompatMode::Auto, IoEngine::Auto) => {
-            Some("cuFile and io_uring are not part of this build")
+fn backend_reason(asked: Asked, ring: &RingFacts, direct: bool) -> Option<String> {
+    let cufile = (asked.compat_mode == CompatMode::Auto)
+        .then(|| "cuFile is not part of this build".to_owned());
+    let ring = match (asked.io, ring) {
+        (IoEngine::Auto, RingFacts::Off(reason)) if direct => {
+            Some(format!("no io_uring: {reason}"))
         }
-        (CompatMode::Auto, _) => Some("cuFile is not part of this build"),
-        (_, IoEngine::Auto) => Some("io_uring is not part of this build"),
         _ => None,
+    };
+    match (cufile, ring) {
+        (Some(cufile), Some(ring)) => Some(format!("{cufile}; {ring}")),
+        (one, other) => one.or(other),
     }
 }
 
 /// Refuses a request that cannot keep to `required`, before anything is issued.
 ///
-/// `plan` must be fresh. A request without bytes is judged as the file would be.
+/// A request without bytes is judged as the file would be.
 pub(crate) fn check_required(
     required: PathClass,
     kind: Kind,
     file: &FileRoute,
-    plan: &Plan,
+    outline: &Outline,
 ) -> Result<(), Error> {
-    let main = file.main;
-    let (direct, buffered) = (plan.direct_bytes(), plan.buffered_bytes());
-    let edges_only = !file.cached && buffered > 0;
-    let takes_main = file.cached || direct > 0 || buffered == 0;
-    if takes_main && !required.admits(main) {
+    let main = if file.cached {
+        file.cached_path
+    } else {
+        FileRoute::direct_path(file.by_ring)
+    };
+    let no_bytes = outline.in_place + outline.via_slot + outline.buffered == 0;
+    if (outline.in_place > 0 || no_bytes) && !required.admits(main) {
         return Err(refuse(required, main, &file.route.reason));
     }
-    let edges_admitted = required.admits(DataPath::Buffered)
-        || (required == PathClass::DirectIo && kind == Kind::Write);
-    if edges_only && !edges_admitted {
-        let why = match kind {
-            Kind::Write => "pages that a write fills only in part are buffered",
-            Kind::Read => "the range ends too near the largest file offset for direct I/O",
-        };
-        return Err(refuse(required, DataPath::Buffered, why));
+    let staged = FileRoute::direct_path(file.by_ring && slots_go_by_ring(outline));
+    if outline.via_slot > 0 && !required.admits(staged) {
+        let why = "memory and file offset do not agree in alignment: it is staged";
+        return Err(refuse(required, staged, why));
     }
-    Ok(())
+    if outline.buffered == 0 {
+        return Ok(());
+    }
+    let (path, why): (_, &str) = match kind {
+        _ if file.cached => (file.cached_path, &file.route.reason),
+        Kind::Write => (
+            DataPath::Buffered,
+            "pages that a write fills only in part are buffered",
+        ),
+        Kind::Read => (
+            DataPath::Buffered,
+            "the range ends too near the largest file offset for direct I/O",
+        ),
+    };
+    let is_edge = kind == Kind::Write && !file.cached;
+    if required.admits(path) || (is_edge && required == PathClass::DirectIo) {
+        return Ok(());
+    }
+    Err(refuse(required, path, why))
+}
+
+/// Whether an operation's staged parts go by the ring. All of them or none, so that one operation
+/// says one thing.
+///
+/// They are copied by the thread that completes them: more than this at a time would hold up the
+/// ring's other completions (an estimate: 64 KiB copy in about 10 microseconds).
+pub(crate) const fn slots_go_by_ring(outline: &Outline) -> bool {
+    outline.slot_io_len_max <= 64 << 10
 }
 
 fn refuse(required: PathClass, path: DataPath, why: &str) -> Error {
@@ -217,7 +281,7 @@ fn refuse(required: PathClass, path: DataPath, why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Request;
+    use crate::plan::{Plan, Request};
 
     const ALIGNMENT: DirectAlignment = DirectAlignment {
         memory: 512,
@@ -242,12 +306,23 @@ mod tests {
         }
     }
 
+    fn no_ring() -> RingFacts {
+        RingFacts::Off("forbidden".into())
+    }
+
     fn chosen(asked: Asked, facts: &DirectFacts) -> FileRoute {
-        choose(asked, facts).expect("the settings can be followed")
+        choose(asked, &no_ring(), facts).expect("the settings can be followed")
+    }
+
+    fn ringed(asked: Asked) -> FileRoute {
+        choose(asked, &RingFacts::Running, &open()).expect("the settings can be followed")
     }
 
     fn required(class: PathClass, kind: Kind, facts: &DirectFacts, range: (u64, u64)) -> bool {
-        let file = chosen(Asked::default(), facts);
+        admitted(class, kind, &chosen(Asked::default(), facts), range)
+    }
+
+    fn admitted(class: PathClass, kind: Kind, file: &FileRoute, range: (u64, u64)) -> bool {
         let plan = Plan::new(Request {
             kind,
             file_offset: range.0,
@@ -258,7 +333,8 @@ mod tests {
             task_size: 1 << 20,
             slot_size: 1 << 20,
         });
-        match check_required(class, kind, &file, &plan.expect("the range is valid")) {
+        let outline = plan.expect("the range is valid").outline();
+        match check_required(class, kind, file, &outline) {
             Ok(()) => true,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::PathRefused);
@@ -274,7 +350,48 @@ mod tests {
         assert_eq!(file.route.asked, "compat_mode auto, io auto, cache auto");
         assert_eq!(file.route.resolved, "pool-direct");
         assert!(file.route.reason.contains("not part of this build"));
+        assert!(file.route.reason.contains("no io_uring: forbidden"));
         assert!(file.route.reason.contains("from statx"));
+    }
+
+    #[test]
+    fn a_ring_takes_direct_parts_unless_the_pool_was_asked_for() {
+        for io in [IoEngine::Auto, IoEngine::Uring] {
+            let file = ringed(Asked {
+                io,
+                ..Asked::default()
+            });
+            assert!(file.by_ring && file.may_use_cache);
+            assert_eq!(file.route.resolved, "uring-direct");
+        }
+        let pool = ringed(Asked {
+            io: IoEngine::Pool,
+            ..Asked::default()
+        });
+        assert_eq!(
+            (pool.by_ring, &*pool.route.resolved),
+            (false, "pool-direct")
+        );
+        assert!(!ringed(cache(CacheMode::Direct)).may_use_cache);
+        assert!(!ringed(cache(CacheMode::Cached)).by_ring);
+    }
+
+    #[test]
+    fn with_a_ring_large_staged_reads_are_known_to_go_by_the_pool() {
+        let file = ringed(Asked::default());
+        let ring = PathClass::Exactly(DataPath::UringDirect);
+        assert!(admitted(ring, Kind::Read, &file, (0, 1 << 20)));
+        assert!(admitted(ring, Kind::Read, &file, (3, 10_000)));
+        assert!(!admitted(ring, Kind::Read, &file, (3, 1 << 20)));
+        let pool = PathClass::Exactly(DataPath::PoolDirect);
+        assert!(!admitted(pool, Kind::Read, &file, (0, 1 << 20)));
+        assert!(admitted(pool, Kind::Read, &file, (3, 1 << 20)));
+        assert!(admitted(
+            PathClass::DirectIo,
+            Kind::Read,
+            &file,
+            (3, 1 << 20)
+        ));
     }
 
     #[test]
@@ -311,9 +428,10 @@ mod tests {
             io: IoEngine::Uring,
             ..Asked::default()
         };
-        assert_eq!(choose(off, &open()), Err(Refusal::CufileNotBuilt));
-        assert_eq!(choose(uring, &open()), Err(Refusal::UringNotBuilt));
-        let refusal = choose(cache(CacheMode::Direct), &unavailable()).expect_err("not direct");
+        let refusal = |asked, facts| choose(asked, &no_ring(), &facts).expect_err("refused");
+        assert_eq!(refusal(off, open()), Refusal::CufileNotBuilt);
+        assert_eq!(refusal(uring, open()), Refusal::NoRing("forbidden".into()));
+        let refusal = refusal(cache(CacheMode::Direct), unavailable());
         let error = Error::from(refusal);
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.reason().contains("refuses O_DIRECT"));

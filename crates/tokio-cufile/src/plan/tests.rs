@@ -354,10 +354,12 @@ proptest! {
     #[test]
     fn parts_cover_the_request_once_in_order_within_every_limit(request in requests()) {
         let plan = Plan::new(request).expect("the strategy makes valid requests");
-        let (total, direct) = (plan.parts_total(), plan.direct_bytes());
-        prop_assert_eq!(direct + plan.buffered_bytes(), request.len);
+        let (total, outline) = (plan.parts_total(), plan.outline());
+        let by_lane = outline.in_place + outline.via_slot + outline.buffered;
+        prop_assert_eq!(by_lane, request.len);
 
-        let (mut next, mut count, mut direct_seen) = (request.file_offset, 0, 0);
+        let (mut next, mut count) = (request.file_offset, 0);
+        let mut seen = Outline::default();
         for part in plan {
             prop_assert!(part.len > 0);
             prop_assert_eq!(part.file_offset, next, "a gap or an overlap");
@@ -365,14 +367,24 @@ proptest! {
             prop_assert!(part.len <= request.task_size as u64);
             if part.lane != Lane::Buffered {
                 check_direct(&request, &part);
-                direct_seen += part.len;
+            }
+            match part.lane {
+                Lane::DirectInPlace => seen.in_place += part.len,
+                Lane::Buffered => seen.buffered += part.len,
+                Lane::DirectViaSlot { io_len, .. } => {
+                    seen.via_slot += part.len;
+                    seen.slot_io_len_max = seen.slot_io_len_max.max(io_len);
+                }
             }
             next += part.len;
             count += 1;
         }
         prop_assert_eq!(next, request.file_offset + request.len);
         prop_assert_eq!(count, total);
-        prop_assert_eq!(direct_seen, direct);
+        // The longest window may be stated longer than it is, never shorter.
+        prop_assert!(outline.slot_io_len_max >= seen.slot_io_len_max);
+        seen.slot_io_len_max = outline.slot_io_len_max;
+        prop_assert_eq!(seen, outline);
     }
 
     #[test]

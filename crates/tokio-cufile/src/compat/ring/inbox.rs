@@ -1,0 +1,103 @@
+//! Parts on their way to the ring thread, and how it is woken.
+//!
+//! The thread says that it is about to sleep, looks into the inbox once more, and only then sleeps.
+//! A sender puts its part in and then wakes the thread if that is what it said. So either the
+//! thread sees the part or the sender sees the thread's word.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use completion::IssuedPart;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::engine::Model;
+
+#[derive(Debug)]
+pub(super) struct Inbox {
+    parts: Sender<IssuedPart<Model>>,
+    taken: Receiver<IssuedPart<Model>>,
+    sleeping: AtomicBool,
+    closed: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Inbox {
+    pub(super) fn new(capacity: usize) -> Result<Self, Errno> {
+        let (parts, taken) = bounded(capacity);
+        Ok(Self {
+            parts,
+            taken,
+            sleeping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            // Blocking, or the ring's read of it would not wait.
+            bell: eventfd(0, EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    pub(super) fn push(&self, part: IssuedPart<Model>) {
+        match self.parts.try_send(part) {
+            Ok(()) => self.wake(),
+            // Dropping the part hands it back to the scheduler, and its operation stops.
+            Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) => {
+                debug_assert!(false, "more parts in flight than permits");
+                drop(part);
+            }
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // Between the part and the flag: without it both sides could miss each other.
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+            self.ring_bell();
+        }
+    }
+
+    fn ring_bell(&self) {
+        // Cannot block: the counter is read long before it is full.
+        let _: Result<usize, Errno> = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Ends a read of the bell that is armed in the ring.
+    pub(super) fn ring_for_the_last_time(&self) {
+        self.ring_bell();
+    }
+
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    pub(super) fn take(&self) -> Option<IssuedPart<Model>> {
+        self.taken.try_recv().ok()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken.is_empty()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Announces sleep. `false`: something came in between, so do not.
+    pub(super) fn may_sleep(&self) -> bool {
+        self.sleeping.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.is_empty() && !self.is_closed() {
+            return true;
+        }
+        self.awake();
+        false
+    }
+
+    pub(super) fn awake(&self) {
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+}
