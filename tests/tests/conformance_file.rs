@@ -142,7 +142,7 @@ fn a_file_adopted_from_std_is_the_same_file_renamed_or_deleted() {
             .unwrap();
         let done = file.read_exact_at(vec![0; 70_000], 0).await.unwrap();
         pattern::assert_same(&done.buf, &content);
-        assert_eq!(done.receipt.paths.get(bench.main_path()), 70_000);
+        bench.assert_read_paths(done.receipt.paths);
 
         let std_file = fs::OpenOptions::new()
             .read(true)
