@@ -4,6 +4,7 @@
 //! Method: a future is dropped in each of its states while the file system holds the read. The
 //! buffer is a part of a larger one, which says when the part is back, or memory whose reuse would
 //! show. The control does what a broken engine would do and must be seen.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
     unsafe_code,
     reason = "the control reads into memory that it has given away"

@@ -2,6 +2,7 @@
 //! Mechanism: one field that is not `Send`, or a borrow, spreads through every type above it.
 //! Method: assertions at compile time. The buffers must not be `Clone`: two owners of the same
 //! bytes would be two writers.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Debug;
 use std::future::Future;

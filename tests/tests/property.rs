@@ -6,6 +6,7 @@
 //! `PROPTEST_RNG_SEED=… cargo nextest run -p tokio-cufile-tests --test property` repeats the run.
 //! `PROPTEST_CASES=…` makes it longer. No file of old failures is kept: one that was a bug gets a
 //! test with a name.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
     clippy::disallowed_methods,
     reason = "the seed and the number of cases are proptest's own variables"

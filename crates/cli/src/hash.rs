@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use measure::usage;
 use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use tokio_cufile::{Error, HostBuffer};
-
-use crate::usage;
 
 /// A running SHA-256 that knows what it cost, so that the cost of I/O can be told apart.
 #[derive(Debug, Default)]

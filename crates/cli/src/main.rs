@@ -15,7 +15,6 @@ mod report;
 mod resolved;
 mod size;
 mod transfer;
-mod usage;
 mod write;
 
 use std::io::Write;
@@ -23,6 +22,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use measure::usage;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use measure::usage::{self, IoClock};
 use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
 
 use crate::args::ReadArgs;
@@ -13,7 +14,6 @@ use crate::progress::Progress;
 use crate::report::{self, Figures, Report, Tally};
 use crate::resolved::{Range, Settings, Windows, end_note};
 use crate::transfer::{self, Limits};
-use crate::usage::{self, IoClock};
 
 pub(crate) async fn run(args: &ReadArgs, settings: &Settings) -> Result<Report, Failure> {
     let mut reader = Reader {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::BinaryBytes;
+use measure::statistics;
 use serde::Serialize;
 use tokio_cufile::{DataPath, Receipt, Route};
 
@@ -111,12 +112,14 @@ pub(crate) struct Figures {
     notes: Vec<String>,
 }
 
-/// Medians of the numbers; everything else is that of the run with the median time.
+/// Medians of the numbers of at least one run; everything else is that of the run with the median time.
 pub(crate) fn medians(runs: &[Figures]) -> Figures {
     let mut by_time: Vec<&Figures> = runs.iter().collect();
     by_time.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     let middle = by_time[(by_time.len() - 1) / 2];
-    let median_of = |value: fn(&Figures) -> f64| median(runs.iter().map(value).collect());
+    let median = |values: &[f64]| statistics::median(values).unwrap_or_default();
+    let median_of =
+        |value: fn(&Figures) -> f64| median(&runs.iter().map(value).collect::<Vec<f64>>());
     Figures {
         seconds: median_of(|run| run.seconds),
         gb_per_s: median_of(|run| run.gb_per_s),
@@ -125,19 +128,8 @@ pub(crate) fn medians(runs: &[Figures]) -> Figures {
             .iter()
             .map(|run| run.cpu_s_per_gib)
             .collect::<Option<Vec<f64>>>()
-            .map(median),
+            .map(|costs| median(&costs)),
         ..middle.clone()
-    }
-}
-
-/// The middle value, or the mean of the two middle ones. `values` is not empty.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        values[middle - 1].midpoint(values[middle])
     }
 }
 
@@ -284,13 +276,6 @@ mod tests {
             retries: 0,
             notes: Vec::new(),
         }
-    }
-
-    #[test]
-    fn the_median_of_an_even_count_is_the_mean_of_the_middle_two() {
-        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![7.0]), 7.0);
     }
 
     #[test]

@@ -92,11 +92,6 @@ fn refuse_what_is_not_built(args: &TransferArgs) -> Result<(), Refused> {
             "--device cuda:{ordinal}: CUDA devices are not built into this version; use --device host"
         )));
     }
-    if args.io == Some(Io::Uring) {
-        return Err(Refused(
-            "--io uring: the io_uring engine is not built into this version; use --io pool".into(),
-        ));
-    }
     if args.compat_mode == Some(Compat::Off) {
         return Err(Refused(
             "--compat-mode off: the cuFile backend is not built into this version; use --compat-mode on"

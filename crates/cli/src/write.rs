@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use measure::usage::{self, IoClock};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
@@ -19,7 +20,6 @@ use crate::progress::Progress;
 use crate::report::{Report, Source, Tally};
 use crate::resolved::{Range, Settings, Windows, end_note};
 use crate::transfer::{self, Limits};
-use crate::usage::{self, IoClock};
 
 pub(crate) async fn run(args: &WriteArgs, settings: &Settings) -> Result<Report, Failure> {
     let engine = transfer::build_engine(settings).await?;

@@ -72,7 +72,7 @@ fn a_range_that_no_file_can_have_is_a_failure() {
 fn a_required_path_that_is_not_there_is_refused() {
     let folder = folder();
     let path = file(&folder, "f", &bytes(10_000));
-    for require in ["gds", "nvidia-fs", "uring-direct"] {
+    for require in ["gds", "nvidia-fs", "cufile-posix"] {
         let line = failure_line("read", &path, &["--require", require]);
         assert!(line.contains("required path refused"), "{line}");
         assert!(failure_line("read", &path, &["--require", require, "--json"]).contains("refused"));
@@ -98,11 +98,7 @@ fn a_deadline_that_has_passed_is_a_failure() {
 fn what_is_not_built_yet_is_refused_with_that_reason() {
     let folder = folder();
     let path = file(&folder, "f", &bytes(10_000));
-    let cases: [&[&str]; 3] = [
-        &["--device", "cuda:0"],
-        &["--io", "uring"],
-        &["--compat-mode", "off"],
-    ];
+    let cases: [&[&str]; 2] = [&["--device", "cuda:0"], &["--compat-mode", "off"]];
     for options in cases {
         for (verb, more) in [
             ("read", [].as_slice()),

@@ -90,6 +90,8 @@ fn offset_and_length_choose_the_bytes() {
             &offset.to_string(),
             "--length",
             &length.to_string(),
+            "--cache",
+            "cached",
         ];
         let report = json("read", &path, &options);
         assert_eq!(
@@ -114,7 +116,8 @@ fn a_range_beyond_the_end_is_what_is_there_and_says_so() {
         (&["--offset", "10001"], 0),
     ];
     for (options, expected) in cases {
-        let report = json("read", &path, options);
+        let options = [options, &["--cache", "cached"]].concat();
+        let report = json("read", &path, &options);
         assert_eq!(report["bytes"], expected, "{options:?}");
         assert_eq!(report["notes"].as_array().unwrap().len(), 1, "{report}");
     }

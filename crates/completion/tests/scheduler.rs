@@ -148,11 +148,12 @@ fn a_large_part_is_not_starved_by_small_ones_of_its_class() {
 fn a_large_bulk_part_is_not_starved_by_endless_urgent_ones_within_the_reserve() {
     let world = World::<WhenQuiet>::new(Limits {
         bytes: limit(1000, 100),
-        parts: limit(4, 1),
+        parts: limit(4, 3),
         queued_max: 3000,
         ..limits()
     });
-    let urgent: Vec<_> = (0..2).map(|_| submit(&world, URGENT)).collect();
+    // Never fewer than two in flight, so that the reserve is never whole.
+    let urgent: Vec<_> = (0..3).map(|_| submit(&world, URGENT)).collect();
     let flying = world.start_all();
     // All that bulk may ever have.
     let large = world.submit(Want::read(&[900]).class(Class::Bulk));

@@ -27,7 +27,7 @@ use support::policies::{
 };
 use support::simulation::{Choices, Fate, File, assert_end, random_end, random_want};
 use support::wakers::block_on;
-use support::{Job, World, assert_panics, ledger, limits};
+use support::{Job, World, assert_panics, ledger, limit, limits};
 use tokio_cufile_completion::{Limits, ReleasePolicy, WhenQuiet};
 
 const USERS: usize = 2;
@@ -128,12 +128,9 @@ fn clock_and_disposer<P: ReleasePolicy>(world: &World<P>, through: &Through) {
 
 fn whole<P: ReleasePolicy>() {
     let world = World::<P>::new(Limits {
-        bytes: 900,
-        bytes_reserve: 300,
-        parts: 12,
-        parts_reserve: 1,
-        slots: 9,
-        slots_reserve: 1,
+        bytes: limit(900, 300),
+        parts: limit(12, 1),
+        slots: limit(9, 1),
         queued_max: 4,
         ..limits()
     });

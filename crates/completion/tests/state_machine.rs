@@ -14,7 +14,7 @@ use support::simulation::{Choices, Fate, File, Seeded, assert_end, random_end, r
 use support::{Job, World, ledger, limit};
 use tokio_cufile_completion::{IssuedPart, Limits, PartKey, ReleasePolicy, WhenQuiet};
 
-const RUNS: u64 = if cfg!(miri) { 3 } else { 500 };
+const RUNS: u64 = if cfg!(miri) { 3 } else { 5000 };
 const STEPS: u64 = if cfg!(miri) { 60 } else { 1000 };
 
 struct Simulation<P: ReleasePolicy> {

@@ -30,9 +30,9 @@
 //! Futures are lazy: nothing is issued before the first poll or [`Transfer::start`]. They are woken
 //! by the completion itself and work on every executor; no tokio driver is needed.
 //!
-//! In this version buffers are host memory and the backend is a pool of blocking calls, with
-//! `O_DIRECT` where the file allows. What asks for io_uring or cuFile gets
-//! [`Unsupported`](ErrorKind::Unsupported).
+//! In this version buffers are host memory, and the backend is the kernel's file interface:
+//! io_uring, or a pool of blocking calls where that is refused, with `O_DIRECT` where the file
+//! allows. What asks for cuFile gets [`Unsupported`](ErrorKind::Unsupported).
 
 mod compat;
 mod config;

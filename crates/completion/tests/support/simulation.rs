@@ -109,8 +109,9 @@ impl Fate {
 
     /// Whether nobody was told that this write did not write everything (I8).
     fn is_lost_write(&self) -> bool {
-        let torn = self.memory.was_started() && self.memory.moved() < self.total;
-        self.write && !self.awaited && torn
+        // A quarantined write is lost whatever its parts are heard to have done later.
+        let doubtful = self.memory.moved() < self.total || self.memory.releases() == 0;
+        self.write && !self.awaited && self.memory.was_started() && doubtful
     }
 }
 

@@ -65,6 +65,8 @@ struct Stretch {
     memory: MemoryRange,
     offset: u64,
     way: Way,
+    /// The memory is the part's slot.
+    in_slot: bool,
     done: usize,
 }
 
@@ -76,6 +78,8 @@ pub(crate) struct Request {
     pub(crate) offset: u64,
     /// Expected to be served from the page cache, by copying.
     pub(crate) cached: bool,
+    /// The memory is the part's slot.
+    pub(crate) in_slot: bool,
     direct: bool,
 }
 
@@ -144,6 +148,7 @@ impl Run {
             memory: self.part.memory,
             offset: self.part.file_offset,
             way,
+            in_slot: false,
             done: 0,
         });
     }
@@ -184,6 +189,7 @@ impl Run {
                 } else {
                     Way::Direct
                 },
+                in_slot: false,
                 done: 0,
             });
         }
@@ -221,6 +227,7 @@ impl Run {
             memory: window,
             offset: io_offset,
             way: Way::Direct,
+            in_slot: true,
             done: 0,
         });
     }
@@ -236,6 +243,7 @@ impl Run {
             memory: stretch.memory.sub(from, stretch.memory.len() - from)?,
             offset: stretch.offset + from as u64,
             cached: stretch.way == Way::Cached,
+            in_slot: stretch.in_slot,
             direct: stretch.way == Way::Direct,
         })
     }
@@ -330,6 +338,10 @@ impl Run {
             Way::Cached => self.paths.cached,
             Way::Buffered => DataPath::Buffered,
         };
+        if stretch.way == Way::Cached && !self.part.file.route.cached {
+            let note = "bytes found in the page cache were copied from there";
+            self.report.note(note.into());
+        }
         self.report.moved(path, moved);
     }
 
@@ -354,6 +366,7 @@ impl Run {
             memory,
             offset: self.part.file_offset + self.done as u64,
             way: Way::Buffered,
+            in_slot: false,
             done: 0,
         });
     }

@@ -83,6 +83,12 @@ impl EngineBuilder {
         self
     }
 
+    /// See [`Config::registered_buffers`].
+    pub const fn registered_buffers(mut self, registered: bool) -> Self {
+        self.config.registered_buffers = registered;
+        self
+    }
+
     /// See [`Config::bounce_buffer_size`].
     pub const fn bounce_buffer_size(mut self, bytes: usize) -> Self {
         self.config.bounce_buffer_size = bytes;
@@ -154,9 +160,15 @@ impl EngineBuilder {
             io: config.io,
             cache: config.cache,
         };
-        // Touched when used: an engine whose buffers are aligned never needs them.
+        // Touched when used, unless registered: an engine whose buffers are aligned never needs
+        // them.
+        let prefault = if config.registered_buffers {
+            Prefault::Now
+        } else {
+            Prefault::OnTouch
+        };
         let slot_count = slot_count(&config);
-        let slots = SlotArena::new(slot_count, config.bounce_buffer_size, Prefault::OnTouch)?;
+        let slots = SlotArena::new(slot_count, config.bounce_buffer_size, prefault)?;
         let (slots, counters) = (Arc::new(slots), Arc::new(Counters::default()));
         let ring = start_ring(&config, &slots, &counters);
         let ring_facts = match &ring {
@@ -215,6 +227,7 @@ fn start_ring(
     let ring_config = RingConfig {
         depth,
         spin: config.spin_limit,
+        registered_buffers: config.registered_buffers,
     };
     let ring = Ring::start(ring_config, slots, counters).map_err(|reason| {
         tracing::warn!(%reason, "no io_uring");

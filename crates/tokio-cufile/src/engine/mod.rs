@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     bells: Arc<Bells>,
     counters: Arc<Counters>,
     ended: watch::Receiver<bool>,
-    process: u32,
+    pub(crate) process: u32,
 }
 
 impl Shared {

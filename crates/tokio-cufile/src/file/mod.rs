@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use completion::{Handle, Ledger, Role};
 
 pub use self::options::OpenOptions;
-use self::shared::Keeper;
+use self::shared::{Closer, Keeper};
 pub(crate) use self::shared::{FileShared, lost_write};
 use crate::engine::{Engine, Model, Shared};
 use crate::error::{Error, Operation, Result};
@@ -120,8 +120,10 @@ impl AsyncCuFile {
             route::choose(asked, &engine.ring, &handle.direct_facts()).map_err(Error::from)?;
         tracing::debug!(path = %path.display(), route = %route.route, "file opened");
         let name: Arc<str> = path.to_string_lossy().into();
+        let handle = Arc::new(handle);
         let shared = Arc::new(FileShared {
             path,
+            closer: Closer::new(engine, &handle),
             handle,
             route,
             ledger: Arc::new(Ledger::new(name)),
@@ -283,7 +285,7 @@ impl AsyncCuFile {
             let intact = file.check_intact();
             drop(keeper);
             // Somebody else's operation still has it: its end closes the file.
-            let closed = Arc::into_inner(file).map_or(Ok(()), |file| file.handle.close());
+            let closed = Arc::into_inner(file).map_or(Ok(()), FileShared::close);
             intact.and(closed)
         };
         Request::new(

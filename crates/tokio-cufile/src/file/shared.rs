@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use completion::{Doubt, Ledger, Loss};
+use completion::{Doubt, Handle, Ledger, Loss};
 
-use crate::engine::LostWrites;
+use crate::engine::{LostWrites, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::os::FileHandle;
 use crate::plan::route::FileRoute;
@@ -15,12 +15,48 @@ use crate::receipt::DataPath;
 #[derive(Debug)]
 pub(crate) struct FileShared {
     pub(crate) path: Arc<Path>,
-    pub(crate) handle: FileHandle,
+    /// Before `closer`, whose share is then the last.
+    pub(crate) handle: Arc<FileHandle>,
+    pub(super) closer: Closer,
     pub(crate) route: FileRoute,
     pub(crate) ledger: Arc<Ledger<Error>>,
     /// A failed sync is never repeated: the kernel may call the lost pages clean.
     pub(super) sync_failure: Mutex<Option<Error>>,
     pub(super) lost_writes: Arc<LostWrites>,
+}
+
+/// Closes the descriptors on the engine's disposer, whoever drops the file's last owner: `close`
+/// may block, and the last owner may be a future that a task drops.
+#[derive(Debug)]
+pub(super) struct Closer {
+    share: Option<Handle<Model, Arc<FileHandle>>>,
+    process: u32,
+}
+
+impl Closer {
+    pub(super) fn new(engine: &Shared, handle: &Arc<FileHandle>) -> Self {
+        Self {
+            share: Some(Handle::new(&engine.core, Arc::clone(handle))),
+            process: engine.process,
+        }
+    }
+
+    /// Has the caller close the descriptors.
+    fn take_back(mut self) -> Option<Arc<FileHandle>> {
+        self.share.take().and_then(|mut share| share.take_back())
+    }
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        if self.share.is_some() && std::process::id() != self.process {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "its locks are the parent's (I22)"
+            )]
+            std::mem::forget(self.share.take());
+        }
+    }
 }
 
 /// The user's share of a file. When it goes, nobody will ask for lost writes any more.
@@ -43,11 +79,19 @@ impl FileShared {
         if route.direct.is_some() && self.handle.direct_alignment().is_none() {
             route.direct = None;
             route.cached = true;
-            route.cached_path = DataPath::Buffered;
+            route.main = DataPath::Buffered;
             route.route.resolved = DataPath::Buffered.name().into();
             route.route.reason = "the file system refused an aligned direct request".into();
         }
         route
+    }
+
+    /// Closes the descriptors on this thread, with what `close(2)` says.
+    pub(super) fn close(self) -> Result<()> {
+        let Self { handle, closer, .. } = self;
+        drop(handle);
+        let last = closer.take_back().and_then(Arc::into_inner);
+        last.map_or(Ok(()), FileHandle::close)
     }
 
     /// Whether every write so far is accounted for.

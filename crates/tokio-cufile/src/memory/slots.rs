@@ -41,6 +41,11 @@ impl SlotArena {
         })
     }
 
+    /// How many slots.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
     /// Where a slot lies.
     ///
     /// # Panics

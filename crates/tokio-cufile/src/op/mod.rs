@@ -24,13 +24,17 @@ use crate::error::{Error, ErrorKind};
 #[derive(Clone)]
 pub struct CancelHandle {
     canceller: Canceller<Model>,
+    process: u32,
 }
 
 impl CancelHandle {
     /// Asks the operation to stop. Without effect on one that has ended. Before the operation is
     /// started, it will resolve to `Cancelled` when it is.
     pub fn cancel(&self) {
-        self.canceller.cancel();
+        // A child of `fork` has neither the threads nor a say (I22).
+        if std::process::id() == self.process {
+            self.canceller.cancel();
+        }
     }
 }
 

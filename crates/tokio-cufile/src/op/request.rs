@@ -28,7 +28,6 @@ pub struct Request<T> {
     handle: Option<Handle<Model, Arc<Cell<T>>>>,
     cell: Option<Arc<Cell<T>>>,
     role: Option<Role<Error>>,
-    refusal: Option<Error>,
     options: Options,
     operation: Operation,
     path: Arc<Path>,
@@ -81,6 +80,7 @@ impl<T> Request<T> {
         let handle = self.handle.as_ref().expect("the future has not completed");
         CancelHandle {
             canceller: handle.canceller(),
+            process: self.engine.process,
         }
     }
 }
@@ -97,12 +97,10 @@ impl<T: Send + 'static> Request<T> {
             job: Mutex::new(Some(Box::new(job) as Job<T>)),
             result: Mutex::new(None),
         });
-        let refusal = engine.check_process().err();
         Self {
             handle: Some(Handle::new(&engine.core, Arc::clone(&cell))),
             cell: Some(cell),
             role: Some(role),
-            refusal,
             options: Options::default(),
             operation,
             path,
@@ -117,7 +115,7 @@ impl<T: Send + 'static> Request<T> {
     }
 
     fn submit(&mut self) {
-        if self.refusal.is_some() {
+        if self.engine.is_forked() {
             return;
         }
         let (Some(handle), Some(cell), Some(role)) =
@@ -153,7 +151,8 @@ impl<T: Send + 'static> Future for Request<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(error) = self.refusal.take() {
+        // At each poll: the process may have forked since the future was made.
+        if let Err(error) = self.engine.check_process() {
             return Poll::Ready(Err(self.describe(error)));
         }
         self.submit();

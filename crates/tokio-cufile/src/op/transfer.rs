@@ -71,7 +71,8 @@ impl<B> OpError<B> {
         self.receipt.as_deref()
     }
 
-    /// The error and the buffer. The buffer is `None` exactly when the error is `Quarantined`.
+    /// The error and the buffer. The buffer is `None` exactly when the error is `Quarantined`, or
+    /// `Forked` for an operation that was started before the fork.
     pub fn into_parts(self) -> (Error, Option<B>) {
         (self.error, self.buf)
     }
@@ -179,6 +180,7 @@ impl<B> Transfer<B> {
         let handle = self.handle.as_ref().expect("the future has not completed");
         CancelHandle {
             canceller: handle.canceller(),
+            process: self.engine.process,
         }
     }
 }
@@ -244,6 +246,11 @@ impl<B: IoBuf> Transfer<B> {
         let Some(Ok(pending)) = &self.pending else {
             return;
         };
+        // Again: the process may have forked since the future was made.
+        if let Err(error) = self.engine.check_process() {
+            self.pending = Some(Err(error));
+            return;
+        }
         if let Some(class) = self.require
             && let Err(error) =
                 check_required(class, self.kind, &pending.route, &pending.plan.outline())
@@ -254,7 +261,15 @@ impl<B: IoBuf> Transfer<B> {
         let (Some(handle), Some(Ok(pending))) = (&self.handle, self.pending.take()) else {
             return;
         };
-        tracing::trace!(parts = pending.plan.parts_total(), "submitted");
+        // The span is with the operation by now: its fields are said again.
+        tracing::trace!(
+            operation = %operation_of(self.kind),
+            path = %self.file.path.display(),
+            offset = self.offset,
+            len = self.len,
+            parts = pending.plan.parts_total(),
+            "submitted"
+        );
         self.submitted = Some(Instant::now());
         let ledger = match self.kind {
             Kind::Read => Role::None,
@@ -297,6 +312,22 @@ impl<B: IoBuf> Transfer<B> {
         OpError {
             error: self.describe_range(error),
             buf: payload.map(|payload| payload.buf),
+            bytes_done: 0,
+            receipt: None,
+        }
+    }
+
+    /// The outcome, in a child process, of what the parent started: the child's copy of the buffer
+    /// is behind locks that nobody may ever open, and is leaked.
+    fn forked(&mut self, error: Error) -> OpError<B> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "its locks are the parent's (I22)"
+        )]
+        std::mem::forget(self.handle.take());
+        OpError {
+            error: self.describe_range(error),
+            buf: None,
             bytes_done: 0,
             receipt: None,
         }
@@ -409,6 +440,9 @@ impl<B: IoBuf> Future for Transfer<B> {
         self.submit();
         if let Some(Err(error)) = self.pending.take() {
             return Poll::Ready(Err(self.refused(error)));
+        }
+        if let Err(error) = self.engine.check_process() {
+            return Poll::Ready(Err(self.forked(error)));
         }
         let handle = self.handle.as_mut().expect("polled after completion");
         let settlement = ready!(handle.poll_settled(cx));

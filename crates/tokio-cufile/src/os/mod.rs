@@ -12,4 +12,4 @@ mod tests;
 
 pub(crate) use cache::{CachedPages, cached_pages};
 pub(crate) use file::FileHandle;
-pub(crate) use open::{OpenHow, path_of};
+pub(crate) use open::{OpenHow, StdioPlaces, path_of};

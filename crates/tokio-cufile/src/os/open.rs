@@ -199,6 +199,27 @@ pub(super) fn above_stdio(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(&fd, 3)
 }
 
+/// Takes the places of standard streams that are closed, until it is dropped: for descriptors that
+/// cannot be moved away from there once they are made. Whoever prints then prints into them.
+#[derive(Debug)]
+pub(crate) struct StdioPlaces {
+    _taken: Vec<OwnedFd>,
+}
+
+impl StdioPlaces {
+    pub(crate) fn take() -> Result<Self, Errno> {
+        let mut taken = Vec::new();
+        loop {
+            let flags = OFlags::RDWR | OFlags::CLOEXEC;
+            let fd = rustix::fs::open("/dev/null", flags, Mode::empty())?;
+            if fd.as_raw_fd() > 2 {
+                return Ok(Self { _taken: taken });
+            }
+            taken.push(fd);
+        }
+    }
+}
+
 /// `O_NONBLOCK` means nothing to a regular file on a disk, but a FUSE server gets to see it.
 pub(super) fn clear_nonblock(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = rustix::fs::fcntl_getfl(fd)?;

@@ -93,8 +93,8 @@ pub(crate) enum DirectFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRoute {
     pub(crate) route: Route,
-    /// What receipts call the way through the page cache when `cached`.
-    pub(crate) cached_path: DataPath,
+    /// The path of bytes that nothing else diverts.
+    pub(crate) main: DataPath,
     /// For [`plan::Request::direct`](super::Request::direct); `None` when `cached`.
     pub(crate) direct: Option<DirectAlignment>,
     /// All bytes go through the page cache, by choice or because the file takes nothing else.
@@ -185,7 +185,7 @@ pub(crate) fn choose(
     };
     Ok(FileRoute {
         route,
-        cached_path: DataPath::PoolCached,
+        main: path,
         direct,
         cached: direct.is_none(),
         by_ring: by_ring && direct.is_some(),
@@ -229,11 +229,7 @@ pub(crate) fn check_required(
     file: &FileRoute,
     outline: &Outline,
 ) -> Result<(), Error> {
-    let main = if file.cached {
-        file.cached_path
-    } else {
-        FileRoute::direct_path(file.by_ring)
-    };
+    let main = file.main;
     let no_bytes = outline.in_place + outline.via_slot + outline.buffered == 0;
     if (outline.in_place > 0 || no_bytes) && !required.admits(main) {
         return Err(refuse(required, main, &file.route.reason));
@@ -247,7 +243,7 @@ pub(crate) fn check_required(
         return Ok(());
     }
     let (path, why): (_, &str) = match kind {
-        _ if file.cached => (file.cached_path, &file.route.reason),
+        _ if file.cached => (main, &file.route.reason),
         Kind::Write => (
             DataPath::Buffered,
             "pages that a write fills only in part are buffered",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use completion::{IssuedPart, Ticket};
+use completion::{IssuedPart, SlotId, Ticket, Wakers};
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
@@ -43,10 +43,13 @@ pub(super) struct Driver {
     table: Table,
     inbox: Arc<Inbox>,
     slots: Arc<SlotArena>,
+    slots_registered: bool,
     counters: Arc<Counters>,
     spin: Duration,
     spin_next: bool,
     bell_armed: bool,
+    /// Of operations that have settled since the last round.
+    wakers: Wakers,
     /// Where the kernel puts the bell's count: nowhere else, and as long as the ring lives.
     bell_count: Box<u64>,
 }
@@ -67,8 +70,11 @@ impl Driver {
             std::mem::forget(ring);
             return Err(reason);
         }
+        let slots_registered =
+            config.registered_buffers && probe::register(&ring, &slots, &mut notes);
         let driver = Self {
             ring,
+            slots_registered,
             table: Table::new(config.depth),
             inbox,
             slots,
@@ -76,6 +82,7 @@ impl Driver {
             spin: config.spin,
             spin_next: false,
             bell_armed: false,
+            wakers: Wakers::new(),
             bell_count: Box::new(0),
         };
         Ok((driver, notes))
@@ -117,31 +124,36 @@ impl Driver {
 
     fn serve(&mut self) {
         loop {
-            let busy = self.take_in() | self.reap();
+            self.take_in();
+            self.reap();
+            // After the last completion at hand: the first wake may set a thread against the rest.
+            self.wakers.wake();
             if self.is_over() {
                 break;
             }
-            if busy {
-                self.enter(0);
-            } else if !self.spin_for_event() {
-                self.sleep();
+            if self.has_work() || self.spin_for_event() {
+                continue;
             }
+            // Submits what was pushed and waits, in one call.
+            self.sleep();
         }
         self.disarm_bell();
+    }
+
+    /// Whether there is something to take in or to reap already.
+    fn has_work(&mut self) -> bool {
+        !self.inbox.is_empty() || !self.ring.completion().is_empty()
     }
 
     fn is_over(&self) -> bool {
         self.inbox.is_closed() && self.inbox.is_empty() && self.table.is_empty()
     }
 
-    /// Starts what has come in. Whether anything had.
-    fn take_in(&mut self) -> bool {
-        let mut any = false;
+    /// Starts what has come in.
+    fn take_in(&mut self) {
         while let Some(part) = self.inbox.take() {
-            any = true;
             self.begin(part);
         }
-        any
     }
 
     fn begin(&mut self, part: IssuedPart<Model>) {
@@ -163,12 +175,15 @@ impl Driver {
         let Some(request) = run.next() else {
             let outcome = run.finish(|| ticket.advance());
             self.counters.add(&outcome.report);
-            return ticket.finish(outcome);
+            return ticket.finish_with(outcome, &mut self.wakers);
         };
         if run.is_retrying() {
             thread::yield_now();
         }
-        let entry = entry_of(&request, &run);
+        let slot = ticket
+            .slot()
+            .filter(|_| self.slots_registered && request.in_slot);
+        let entry = entry_of(&request, &run, slot);
         let asked = request.memory.len();
         let user_data = self.table.insert(InFlight { ticket, run, asked });
         self.push(&entry.user_data(user_data));
@@ -187,18 +202,15 @@ impl Driver {
         }
     }
 
-    /// Takes what the kernel has completed. Whether there was anything.
-    fn reap(&mut self) -> bool {
-        let mut any = false;
+    /// Takes what the kernel has completed.
+    fn reap(&mut self) {
         while let Some(entry) = self.next_completion() {
-            any = true;
             if entry.0 == BELL {
                 self.bell_armed = false;
             } else {
                 self.completed(entry.0, entry.1);
             }
         }
-        any
     }
 
     fn next_completion(&mut self) -> Option<(u64, i32)> {
@@ -223,6 +235,7 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
+        self.spin_next = run.part.memory.len() <= SMALL_PART;
         run.complete(result);
         self.go_on(ticket, run);
     }
@@ -242,9 +255,12 @@ impl Driver {
         }
     }
 
-    /// Looks for an event for a while, after a small part. Whether there was one.
+    /// Looks for an event for a while, after a small part that is or was alone: with several in
+    /// flight there is always one to wake the thread, and the tasks need the processor. Whether
+    /// there was an event.
     fn spin_for_event(&mut self) -> bool {
-        if !std::mem::take(&mut self.spin_next) || self.spin.is_zero() {
+        let alone = self.table.len() <= 1;
+        if !std::mem::take(&mut self.spin_next) || !alone || self.spin.is_zero() {
             return false;
         }
         self.enter(0);
@@ -289,17 +305,21 @@ impl Driver {
     }
 }
 
-fn entry_of(request: &Request, run: &Run) -> squeue::Entry {
+/// The entry for a request; into or out of `slot`, if it is a registered one.
+fn entry_of(request: &Request, run: &Run, slot: Option<SlotId>) -> squeue::Entry {
     let fd = Fd(request.fd(&run.part).as_raw_fd());
-    let memory = request.memory;
+    let (at, offset) = (request.memory.as_ptr(), request.offset);
     // A part is shorter than the kernel's limit on one request, which is below 2^31.
-    let len = u32::try_from(memory.len()).unwrap_or(u32::MAX);
-    let entry = match request.kind {
-        Kind::Read => opcode::Read::new(fd, memory.as_ptr(), len)
-            .offset(request.offset)
+    let len = u32::try_from(request.memory.len()).unwrap_or(u32::MAX);
+    let slot = slot.and_then(|slot| u16::try_from(slot.0).ok());
+    let entry = match (request.kind, slot) {
+        (Kind::Read, None) => opcode::Read::new(fd, at, len).offset(offset).build(),
+        (Kind::Write, None) => opcode::Write::new(fd, at, len).offset(offset).build(),
+        (Kind::Read, Some(slot)) => opcode::ReadFixed::new(fd, at, len, slot)
+            .offset(offset)
             .build(),
-        Kind::Write => opcode::Write::new(fd, memory.as_ptr(), len)
-            .offset(request.offset)
+        (Kind::Write, Some(slot)) => opcode::WriteFixed::new(fd, at, len, slot)
+            .offset(offset)
             .build(),
     };
     if request.cached {

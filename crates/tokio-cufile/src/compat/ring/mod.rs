@@ -20,6 +20,7 @@ use self::driver::Driver;
 use self::inbox::Inbox;
 use crate::engine::Model;
 use crate::memory::SlotArena;
+use crate::os::StdioPlaces;
 use crate::stats::Counters;
 
 /// How long the ring may take to come up and to serve its first read.
@@ -32,6 +33,8 @@ pub(crate) struct RingConfig {
     pub(crate) depth: u32,
     /// How long the thread looks for the next event before it sleeps, after a small part.
     pub(crate) spin: Duration,
+    /// Whether the slots are registered with the ring.
+    pub(crate) registered_buffers: bool,
 }
 
 /// The way to the ring thread.
@@ -54,6 +57,9 @@ impl Ring {
         slots: &Arc<SlotArena>,
         counters: &Arc<Counters>,
     ) -> Result<Self, String> {
+        // Ring and bell must not become the process's standard output.
+        let _places =
+            StdioPlaces::take().map_err(|error| format!("no descriptor left: {error}"))?;
         let inbox = Inbox::new(config.depth as usize)
             .map_err(|error| format!("no eventfd to wake it by: {error}"))?;
         let inbox = Arc::new(inbox);

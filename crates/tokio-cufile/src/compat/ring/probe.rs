@@ -8,6 +8,8 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use rustix::fs::MemfdFlags;
 
+use crate::memory::SlotArena;
+
 /// How long the first read may take: it reads memory.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
@@ -43,6 +45,29 @@ fn refusal(error: &std::io::Error) -> String {
         _ => "refused",
     };
     format!("{why} ({error})")
+}
+
+/// Registers every slot, in order. Whether that was granted.
+pub(super) fn register(ring: &IoUring, slots: &SlotArena, notes: &mut Vec<String>) -> bool {
+    let vectors: Vec<libc::iovec> = (0..slots.count())
+        .map(|index| slots.slot(index))
+        .map(|slot| libc::iovec {
+            iov_base: slot.as_ptr().cast(),
+            iov_len: slot.len(),
+        })
+        .collect();
+    // SAFETY: each vector names a slot of the arena, which outlives the ring: the driver holds it.
+    match unsafe { ring.submitter().register_buffers(&vectors) } {
+        Ok(()) => true,
+        Err(error) => {
+            notes.push(format!("slots are not registered: {error}"));
+            // A refused registration may have taken some of them.
+            if let Err(error) = ring.submitter().unregister_buffers() {
+                tracing::trace!(%error, "nothing was registered");
+            }
+            false
+        }
+    }
 }
 
 /// Reads a few bytes that are known. A kernel or a filter can give a ring that does not work.

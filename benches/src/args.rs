@@ -1,0 +1,67 @@
+//! What can be asked for on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+#[derive(Debug, Parser)]
+#[command(about = "Engines side by side on one file, interleaved")]
+pub(crate) struct Args {
+    /// What to do
+    pub(crate) workload: Workload,
+
+    /// Where the data file is kept; it stays there for the next run
+    #[arg(long)]
+    pub(crate) file_dir: PathBuf,
+
+    /// MiB of the data file
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..))]
+    pub(crate) size: u64,
+
+    /// Interleaved pairs; fewer than 15 make no figure to publish
+    #[arg(long, default_value_t = 15)]
+    pub(crate) pairs: usize,
+
+    /// Seconds of one run of a random workload
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seconds: u64,
+
+    /// Requests in flight; the workload's own number if left out
+    #[arg(long)]
+    pub(crate) depth: Option<usize>,
+
+    /// Operations of the queue workload
+    #[arg(long, default_value_t = 100_000)]
+    pub(crate) operations: usize,
+
+    /// Seed of the data, of the offsets and of the order of runs
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Only contestants whose name contains one of these; the reference always runs
+    #[arg(long)]
+    pub(crate) only: Vec<String>,
+
+    /// Print JSON, with every sample
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// A file that is not in the page cache, 2 MiB x 8, around the cache
+    ColdRead,
+    /// A file that is in the page cache
+    WarmRead,
+    /// Over the blocks of a file that exists, 2 MiB x 8, and fdatasync
+    DurableWrite,
+    /// Into a new file, 2 MiB x 8, and fdatasync
+    DurableWriteNew,
+    /// 4 KiB at random offsets, around the cache
+    #[value(name = "random-4k")]
+    Random4k,
+    /// CPU time for each operation over the bare ring's
+    Overhead,
+    /// Many operations waiting for a small budget: memory, and CPU time of each poll
+    Queue,
+}

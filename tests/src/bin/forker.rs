@@ -1,0 +1,126 @@
+//! A program that forks with an engine in use; the tests about `fork` start it.
+//!
+//! `forker FILE`: prints what went wrong in the child, or nothing; exits 0 when all went well in
+//! the parent, too. The child lives on a copy of the parent's memory, without the engine's
+//! threads.
+#![allow(unsafe_code, reason = "no kept crate offers fork")]
+
+use std::env;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use futures::executor::block_on;
+use tokio_cufile::{AsyncCuFile, Engine, ErrorKind, HostBuffer, OpenOptions, Transfer};
+
+type Failed = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failed> {
+    let path = env::args().nth(1).ok_or("usage: forker FILE")?;
+    let engine = Engine::builder().num_threads(2).build_blocking()?;
+    let options = OpenOptions::new().read(true).write(true);
+    let file = block_on(options.open(&engine, &path))?;
+    let mut buffer = HostBuffer::new(&engine, 1 << 20)?;
+    let in_flight = file.read_at(vec![0; 1 << 16], 0).start();
+    let finished = file.read_at(vec![0; 1 << 16], 0).start();
+    while engine.stats().operations_live > 0 {
+        std::thread::yield_now();
+    }
+    let lent = file.read_at(buffer.part(0..4096)?, 0);
+    let lazy = file.read_at(vec![0; 10], 0);
+    let lazy_sync = file.sync_data();
+
+    // SAFETY: the child calls functions that allocate, which glibc allows after fork, and leaves
+    // by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let lazy = (lazy, lazy_sync);
+        let result = in_the_child(
+            &path,
+            (engine, file),
+            (in_flight, finished),
+            lazy,
+            (lent, buffer),
+        );
+        if let Err(failed) = &result {
+            println!("{failed}");
+        }
+        // SAFETY: it takes no memory.
+        unsafe { libc::_exit(i32::from(result.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is a local that lives through the call.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    if waited != child || status != 0 {
+        return Err(format!("the child ended with {status:#x}").into());
+    }
+    // The parent has lost nothing.
+    for read in [in_flight, finished, lazy] {
+        let _done = block_on(read)?;
+    }
+    let _done = block_on(lent)?;
+    block_on(lazy_sync)?;
+    block_on(file.close())?;
+    drop(buffer);
+    let report = block_on(engine.shutdown());
+    if report.quarantined != 0 || !report.lost_writes.is_empty() {
+        return Err(format!("{report:?}").into());
+    }
+    Ok(())
+}
+
+fn once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+fn expect_forked<T>(
+    what: &str,
+    output: Option<Result<T, tokio_cufile::Error>>,
+) -> Result<(), Failed> {
+    match output {
+        Some(Err(error)) if error.kind() == ErrorKind::Forked => Ok(()),
+        Some(Err(error)) => Err(format!("{what}: {error}").into()),
+        Some(Ok(_)) => Err(format!("{what} succeeded").into()),
+        None => Err(format!("{what} waits").into()),
+    }
+}
+
+type Read<B> = Transfer<B>;
+
+fn in_the_child(
+    path: &str,
+    (engine, file): (Engine, AsyncCuFile),
+    (started, dropped): (Read<Vec<u8>>, Read<Vec<u8>>),
+    (lazy, lazy_sync): (Read<Vec<u8>>, tokio_cufile::Request<()>),
+    (lent, buffer): (Read<tokio_cufile::HostPart>, HostBuffer),
+) -> Result<(), Failed> {
+    let unit =
+        |result: Result<_, tokio_cufile::OpError<Vec<u8>>>| result.map(drop).map_err(Into::into);
+    expect_forked("a read", once(file.read_at(vec![0; 10], 0)).map(unit))?;
+    expect_forked(
+        "a started read",
+        once(file.read_at(vec![0; 10], 0).start()).map(unit),
+    )?;
+    expect_forked("a write", once(file.write_at(vec![0; 10], 0)).map(unit))?;
+    expect_forked("a sync", once(file.sync_all()))?;
+    expect_forked("a length", once(file.len()))?;
+    expect_forked("an open", once(AsyncCuFile::open(&engine, path)))?;
+    expect_forked("a read made before", once(lazy).map(unit))?;
+    expect_forked("a sync made before", once(lazy_sync))?;
+    let cancel = started.cancel_handle();
+    cancel.cancel();
+    expect_forked("a read started before", once(started).map(unit))?;
+    once(Box::pin(engine.shutdown())).ok_or("a shutdown waits")?;
+    drop((dropped, lent, buffer, cancel));
+    expect_forked("a close", once(file.close()))?;
+    drop(engine);
+
+    // An engine of its own works.
+    let engine = Engine::builder().num_threads(1).build_blocking()?;
+    let file = block_on(AsyncCuFile::open(&engine, path))?;
+    let _done = block_on(file.read_exact_at(vec![0; 10], 0))?;
+    Ok(())
+}
