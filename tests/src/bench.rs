@@ -37,13 +37,13 @@ pub fn subjects() -> Vec<Subject> {
         direct: DataPath::PoolDirect,
         cached: DataPath::PoolCached,
     };
-    let ring = Subject {
+    let uring = Subject {
         name: "uring",
         io: IoEngine::Uring,
         direct: DataPath::UringDirect,
         cached: DataPath::PoolCached,
     };
-    vec![pool, ring]
+    vec![pool, uring]
 }
 
 /// One engine with one set of settings.

@@ -292,9 +292,7 @@ impl Run {
                 self.report.retries += 1;
                 self.now = Some(stretch);
             }
-            Err(Errno::INVAL) if stretch.way == Way::Direct && stretch.done == 0 => {
-                self.refused_direct(stretch);
-            }
+            Err(Errno::INVAL) if stretch.way == Way::Direct => self.refused_direct(stretch),
             Err(errno) => self.fail(stretch, Error::from_errno(errno)),
         }
     }
@@ -358,8 +356,11 @@ impl Run {
         self.report.retries += 1;
         self.report
             .note("an aligned direct request was refused with EINVAL; repeated buffered".into());
-        self.window = None;
         self.later.clear();
+        // What a slot holds by now is left there: the user's bytes are read anew.
+        if self.window.take().is_none() {
+            self.account(stretch);
+        }
         let left = self.part.memory.len() - self.done;
         let memory = self.part.memory.sub(self.done, left);
         self.now = memory.map(|memory| Stretch {
