@@ -1,21 +1,25 @@
 //! Failure: with io_uring as the engine, memory, slots or descriptors are released before the ring
 //! has given the completion; closing a ring does not wait for what is in flight.
 //! Mechanism: the ring goes with the engine's last handle, or a cancel is taken for the end.
-//! Method: the operations of the other files here, one in flight each, on the default engine,
-//! which is the ring where the machine has one.
+//! Method: the operations of the other files here, on an engine whose ring was asked for; the
+//! kernel's workers wait for the file system on its behalf.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use futures::executor::block_on;
-use tokio_cufile::{Engine, ErrorKind, HostBuffer, OpenOptions};
+use tokio_cufile::{Engine, EngineBuilder, ErrorKind, HostBuffer, IoEngine, OpenOptions};
 use tokio_cufile_tests::SlowFs;
 use tokio_cufile_tests::life::{engine_threads, poll_once, until, until_idle};
 use tokio_cufile_tests::slow_fs::{Kind, pattern};
 
 const LEN: usize = 64 << 10;
 
-/// The default engine, a read of the whole file in flight, and the buffer that it fills.
+fn ring() -> EngineBuilder {
+    Engine::builder().io(IoEngine::Uring)
+}
+
+/// An engine, a read of the whole file in flight, and the buffer that it fills.
 macro_rules! in_flight {
     ($fs:ident, $engine:ident, $file:ident, $buffer:ident, $read:ident, $held:ident, $builder:expr) => {
         let Some($fs) = SlowFs::mount(LEN) else {
@@ -34,7 +38,7 @@ macro_rules! in_flight {
 
 #[test]
 fn a_dropped_read_keeps_its_buffer_until_its_completion() {
-    in_flight!(fs, engine, file, buffer, read, held, Engine::builder());
+    in_flight!(fs, engine, file, buffer, read, held, ring());
     drop(read);
     assert_eq!(buffer.parts_out(), 1);
     assert_eq!(buffer.as_slice().unwrap_err().kind(), ErrorKind::Busy);
@@ -49,7 +53,7 @@ fn a_dropped_read_keeps_its_buffer_until_its_completion() {
 
 #[test]
 fn a_cancelled_read_is_waited_for() {
-    in_flight!(fs, engine, file, buffer, read, held, Engine::builder());
+    in_flight!(fs, engine, file, buffer, read, held, ring());
     let mut read = read;
     read.cancel_handle().cancel();
     assert!(poll_once(&mut read).is_pending());
@@ -64,7 +68,7 @@ fn a_cancelled_read_is_waited_for() {
 
 #[test]
 fn everything_dropped_ends_in_the_background() {
-    in_flight!(fs, engine, file, buffer, read, held, Engine::builder());
+    in_flight!(fs, engine, file, buffer, read, held, ring());
     drop((read, file, engine));
     assert_eq!(buffer.parts_out(), 1);
     let canaries = [(); 16].map(|()| vec![0xA5_u8; LEN]);
@@ -79,7 +83,7 @@ fn everything_dropped_ends_in_the_background() {
 
 #[test]
 fn a_shutdown_waits_and_counts() {
-    in_flight!(fs, engine, file, buffer, read, held, Engine::builder());
+    in_flight!(fs, engine, file, buffer, read, held, ring());
     let mut shutdown = Box::pin(engine.shutdown());
     assert!(poll_once(&mut shutdown).is_pending());
     fs.pass(Kind::Read);
@@ -93,7 +97,7 @@ fn a_shutdown_waits_and_counts() {
 
 #[test]
 fn a_shutdown_quarantines_what_never_answers() {
-    let builder = Engine::builder().quiet_limit(Duration::from_millis(20));
+    let builder = ring().quiet_limit(Duration::from_millis(20));
     in_flight!(fs, engine, file, buffer, read, held, builder);
     let report = block_on(engine.shutdown());
     assert_eq!((report.drained, report.quarantined), (0, 1));
@@ -111,7 +115,7 @@ fn a_dropped_write_that_fails_is_told_by_the_next_sync() {
     let Some(fs) = SlowFs::mount(LEN) else {
         return;
     };
-    let engine = Engine::builder().build_blocking().unwrap();
+    let engine = ring().build_blocking().unwrap();
     let open = OpenOptions::new().write(true);
     let file = block_on(open.open(&engine, fs.path())).unwrap();
     fs.hold(Kind::Write);

@@ -76,8 +76,9 @@ pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) memory: MemoryRange,
     pub(crate) offset: u64,
-    /// Expected to be served from the page cache, by copying.
-    pub(crate) cached: bool,
+    /// Holds up whoever makes it: served by copying from the page cache, or by a file system that
+    /// does not let go before it has the bytes.
+    pub(crate) blocks: bool,
     /// The memory is the part's slot.
     pub(crate) in_slot: bool,
     direct: bool,
@@ -242,7 +243,7 @@ impl Run {
             kind: self.part.kind,
             memory: stretch.memory.sub(from, stretch.memory.len() - from)?,
             offset: stretch.offset + from as u64,
-            cached: stretch.way == Way::Cached,
+            blocks: stretch.way != Way::Direct || self.part.file.route.may_block,
             in_slot: stretch.in_slot,
             direct: stretch.way == Way::Direct,
         })

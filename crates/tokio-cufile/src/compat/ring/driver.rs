@@ -322,8 +322,8 @@ fn entry_of(request: &Request, run: &Run, slot: Option<SlotId>) -> squeue::Entry
             .offset(offset)
             .build(),
     };
-    if request.cached {
-        // Copied by the kernel's workers, in parallel, and not by this thread.
+    if request.blocks {
+        // Made by the kernel's workers, in parallel, and not by this thread.
         entry.flags(squeue::Flags::ASYNC)
     } else {
         entry
