@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, DataPath, Engine, EngineBuilder, IoEngine, OpenOptions,
+    AsyncCuFile, CacheMode, DataPath, Engine, EngineBuilder, IoEngine, OpenOptions, PathBytes,
 };
 
 /// An engine that has to behave as every other one.
@@ -147,6 +147,24 @@ impl Bench {
         }
     }
 
+    /// Fails unless all of a read's bytes took a way that the settings allow. With `cache` auto,
+    /// what is in the page cache may come from there; and the ring leaves large parts that need a
+    /// copy to the pool.
+    ///
+    /// # Panics
+    ///
+    /// When a byte took another way.
+    #[track_caller]
+    pub fn assert_read_paths(&self, paths: PathBytes) {
+        let (direct, cached) = (direct_bytes(paths), cached_bytes(paths));
+        assert_eq!(direct + cached, paths.total(), "{paths:?}");
+        if !self.goes_direct() {
+            assert_eq!(direct, 0, "{paths:?}");
+        } else if self.setup.cache == CacheMode::Direct {
+            assert_eq!(cached, 0, "{paths:?}");
+        }
+    }
+
     /// The path of a write's bytes in pages that it fills in part only.
     #[must_use]
     pub fn edge_path(&self) -> DataPath {
@@ -274,6 +292,18 @@ pub fn disk() -> PathBuf {
 pub fn tmpfs() -> Option<&'static Path> {
     let path = Path::new("/dev/shm");
     tempfile::tempdir_in(path).is_ok().then_some(path)
+}
+
+/// Bytes that went around the page cache, whichever engine moved them.
+#[must_use]
+pub fn direct_bytes(paths: PathBytes) -> u64 {
+    paths.get(DataPath::UringDirect) + paths.get(DataPath::PoolDirect)
+}
+
+/// Bytes that came through it by choice.
+#[must_use]
+pub fn cached_bytes(paths: PathBytes) -> u64 {
+    paths.get(DataPath::UringCached) + paths.get(DataPath::PoolCached)
 }
 
 /// Whether files in `directory` take direct I/O. Those in memory do not, also where the kernel

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use tokio_cufile::{AsyncCuFile, Engine, EngineBuilder, OpenOptions, Permits};
+use tokio_cufile::{AsyncCuFile, Engine, EngineBuilder, IoEngine, OpenOptions, Permits};
 
 use crate::SlowFs;
 
@@ -32,14 +32,20 @@ pub fn until_idle(engine: &Engine) {
     }
 }
 
-/// An engine of so many threads, and the file of `fs` for reading and writing.
+/// An engine, and the file of `fs` for reading and writing.
+///
+/// The engine is the pool: with it a test knows how many parts are in flight at once. The ring
+/// starts more, and the kernel runs a ring's writes to one file one after the other.
 ///
 /// # Panics
 ///
 /// When either fails.
 #[must_use]
 pub fn open(fs: &SlowFs, builder: EngineBuilder) -> (Engine, AsyncCuFile) {
-    let engine = builder.build_blocking().expect("an engine");
+    let engine = builder
+        .io(IoEngine::Pool)
+        .build_blocking()
+        .expect("an engine");
     let file = open_again(fs, &engine);
     (engine, file)
 }

@@ -72,6 +72,30 @@ pub struct SlowFs {
     control: Arc<Control>,
     server: Option<thread::JoinHandle<()>>,
     folder: tempfile::TempDir,
+    _turn: Turn,
+}
+
+/// Only one of them is mounted at a time. Where tests share a process, a second one's server would
+/// close its copies of the first one's descriptors, and be seen doing so.
+struct Turn;
+
+static TAKEN: Mutex<bool> = Mutex::new(false);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+impl Turn {
+    fn wait() -> Self {
+        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = GIVEN_BACK.wait_while(taken, |taken| *taken);
+        *free.unwrap_or_else(PoisonError::into_inner) = true;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        GIVEN_BACK.notify_one();
+    }
 }
 
 impl fmt::Debug for SlowFs {
@@ -84,7 +108,7 @@ impl fmt::Debug for SlowFs {
 
 impl SlowFs {
     /// Mounts one with a file of `len` bytes, the [`pattern`]. `None`, with a skip noted, where
-    /// the machine allows none.
+    /// the machine allows none. Waits until no other is mounted in this process.
     ///
     /// # Panics
     ///
@@ -97,6 +121,7 @@ impl SlowFs {
         if !need::fuse() || !(may_mount || need::tool("fusermount3")) {
             return None;
         }
+        let turn = Turn::wait();
         let folder = tempfile::tempdir().expect("a folder to mount on");
         let control = Arc::new(Control::new(pattern(0, len)));
         let (orders, inbox) = channel();
@@ -112,6 +137,7 @@ impl SlowFs {
             control,
             server: Some(server),
             folder,
+            _turn: turn,
         })
     }
 

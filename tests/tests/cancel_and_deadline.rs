@@ -32,8 +32,8 @@ fn assert_stopped(outcome: OpError<Vec<u8>>, kind: ErrorKind, bytes: usize) {
     assert_eq!(outcome.error().kind(), kind);
     assert_eq!(outcome.bytes_done(), bytes);
     let buf = outcome.into_parts().1.expect("the buffer comes back");
-    assert_eq!(buf[..bytes], pattern(0, bytes));
-    assert_eq!(buf[bytes..], vec![0; buf.len() - bytes]);
+    assert!(buf[..bytes] == pattern(0, bytes));
+    assert!(buf[bytes..] == vec![0; buf.len() - bytes]);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn cancelled_in_the_queue_it_resolves_while_the_worker_is_stuck() {
     queued.cancel_handle().cancel();
     assert_stopped(block_on(queued).unwrap_err(), ErrorKind::Cancelled, 0);
     held.release();
-    assert_eq!(block_on(running).unwrap().buf, pattern(0, BLOCK));
+    assert!(block_on(running).unwrap().buf == pattern(0, BLOCK));
     until_idle(&engine);
     assert_eq!(fs.count(Kind::Read), 1);
 }
@@ -99,7 +99,7 @@ fn cancelled_when_everything_was_issued_it_gives_the_real_outcome() {
     let cancel = read.cancel_handle();
     cancel.cancel();
     held.release();
-    assert_eq!(block_on(read).unwrap().buf, pattern(0, BLOCK));
+    assert!(block_on(read).unwrap().buf == pattern(0, BLOCK));
     // And when it is long over.
     cancel.clone().cancel();
 }
@@ -113,7 +113,7 @@ fn after_completion_a_cancel_changes_nothing() {
     let read = file.read_at(vec![0; LEN], 0).start();
     until_idle(&engine);
     read.cancel_handle().cancel();
-    assert_eq!(block_on(read).unwrap().buf, pattern(0, LEN));
+    assert!(block_on(read).unwrap().buf == pattern(0, LEN));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_deadline_that_is_met_changes_nothing() {
     let (engine, file) = open(&fs, one_thread());
     let at = Instant::now() + Duration::from_secs(3600);
     let done = block_on(file.read_at(vec![0; LEN], 0).deadline(at)).unwrap();
-    assert_eq!(done.buf, pattern(0, LEN));
+    assert!(done.buf == pattern(0, LEN));
     block_on(file.sync_data().deadline(at)).unwrap();
     until_idle(&engine);
 }
@@ -296,8 +296,8 @@ fn lazy_until_polled_and_eager_when_started() {
     until_idle(&engine);
     assert_eq!(fs.count(Kind::Read), 1);
     assert_eq!(fs.seen(Kind::Read)[0].offset, BLOCK as u64);
-    assert_eq!(block_on(lazy).unwrap().buf, pattern(0, BLOCK));
-    assert_eq!(block_on(eager).unwrap().buf, pattern(BLOCK, BLOCK));
+    assert!(block_on(lazy).unwrap().buf == pattern(0, BLOCK));
+    assert!(block_on(eager).unwrap().buf == pattern(BLOCK, BLOCK));
     block_on(lazy_sync).unwrap();
     block_on(eager_sync).unwrap();
     assert_eq!((fs.count(Kind::Read), fs.count(Kind::Sync)), (2, 2));
@@ -319,5 +319,5 @@ fn a_path_that_is_known_to_be_missing_is_refused_before_anything_is_issued() {
     assert_stopped(block_on(read).unwrap_err(), ErrorKind::PathRefused, 0);
     assert_eq!(fs.count(Kind::Read), 0);
     let read = file.read_at(vec![0; BLOCK], 0).require(PathClass::DirectIo);
-    assert_eq!(block_on(read).unwrap().buf, pattern(0, BLOCK));
+    assert!(block_on(read).unwrap().buf == pattern(0, BLOCK));
 }

@@ -93,6 +93,19 @@ fn a_read_ends_where_the_file_ends() {
 }
 
 #[test]
+fn the_end_of_the_file_cuts_no_part_before_it_whichever_comes_first() {
+    each(async |bench| {
+        // The last full part and the short one behind it are under way together.
+        let content = pattern::bytes(9, 131_072 + 1);
+        let file = bench.file(&content).await.unwrap();
+        for _ in 0..400 {
+            let done = file.read_at(vec![0; 200_000], 0).await.unwrap();
+            assert_eq!(done.bytes, content.len());
+        }
+    });
+}
+
+#[test]
 fn a_read_far_behind_the_end_gives_nothing() {
     each(async |bench| {
         let file = bench.file(b"content").await.unwrap();

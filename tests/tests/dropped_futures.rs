@@ -84,7 +84,7 @@ fn in_flight_its_buffer_is_kept_until_the_read_has_returned() {
     assert_eq!((stats.operations_live, stats.parts.in_flight), (1, 1));
     held.release();
     block_on(buffer.idle());
-    assert_eq!(buffer.as_slice().unwrap(), pattern(0, LEN));
+    assert!(buffer.as_slice().unwrap() == pattern(0, LEN));
     until_idle(&engine);
 }
 
@@ -104,7 +104,7 @@ fn in_flight_through_a_slot_both_are_kept_and_the_copy_is_left_out() {
     assert_eq!(buffer.parts_out(), 1);
     held.release();
     block_on(buffer.idle());
-    assert_eq!(buffer.as_slice().unwrap(), vec![0; LEN]);
+    assert!(buffer.as_slice().unwrap() == vec![0; LEN]);
     until_idle(&engine);
 }
 
@@ -142,7 +142,7 @@ fn completed_and_unread_it_gives_the_buffer_back() {
     assert_eq!(buffer.parts_out(), 1, "the result holds it");
     drop(read);
     block_on(buffer.idle());
-    assert_eq!(buffer.as_slice().unwrap(), pattern(0, LEN));
+    assert!(buffer.as_slice().unwrap() == pattern(0, LEN));
 }
 
 #[test]

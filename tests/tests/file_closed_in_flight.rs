@@ -39,7 +39,7 @@ fn a_read_in_flight_keeps_a_closed_file_open() {
     block_on(file.close()).unwrap();
     assert_open(&fs);
     held.release();
-    assert_eq!(block_on(read).unwrap().buf, pattern(0, LEN));
+    assert!(block_on(read).unwrap().buf == pattern(0, LEN));
     assert_closed_by_the_engine(&fs);
     until_idle(&engine);
 }
@@ -63,7 +63,7 @@ fn close_waits_for_writes_in_flight() {
     for write in writes {
         assert_eq!(block_on(write).unwrap().bytes, 4096);
     }
-    assert_eq!(fs.content()[..8192], [1; 8192]);
+    assert!(fs.content()[..8192] == [1; 8192]);
     assert_closed_by_the_engine(&fs);
 }
 
@@ -81,12 +81,12 @@ fn reads_and_writes_of_a_dropped_file_end_well() {
     let unstarted = file.read_at(vec![0; 4096], 4096);
     drop(file);
     fs.pass(Kind::Read);
-    assert_eq!(block_on(unstarted).unwrap().buf, pattern(4096, 4096));
+    assert!(block_on(unstarted).unwrap().buf == pattern(4096, 4096));
     assert_open(&fs);
     drop(held);
     assert_eq!(block_on(write).unwrap().bytes, 4096);
-    assert_eq!(block_on(read).unwrap().buf, pattern(8192, 4096));
-    assert_eq!(fs.content()[..4096], [1; 4096]);
+    assert!(block_on(read).unwrap().buf == pattern(8192, 4096));
+    assert!(fs.content()[..4096] == [1; 4096]);
     assert_closed_by_the_engine(&fs);
     until_idle(&engine);
 }

@@ -9,7 +9,7 @@ use fuser::Errno;
 use futures::executor::block_on;
 use tokio_cufile::{AsyncCuFile, Engine, EngineBuilder, Error, ErrorKind, VendorCode};
 use tokio_cufile_tests::SlowFs;
-use tokio_cufile_tests::life::{open, open_again, poll_once, until, until_idle};
+use tokio_cufile_tests::life::{open, open_again, poll_once, until_idle};
 use tokio_cufile_tests::slow_fs::Kind;
 
 const LEN: usize = 64 << 10;
@@ -90,11 +90,9 @@ fn a_failure_that_was_there_before_the_drop_is_seen_by_the_next_sync() {
     let write = file.write_at(vec![1; BLOCK], 4096).start();
     until_idle(&engine);
     drop(write);
-    let sync = file.sync_data().start();
-    until(|| fs.count(Kind::Sync) > 0 || engine.stats().operations_queued > 0);
+    assert_lost(block_on(file.sync_data()), &fs, 4096);
     fs.pass(Kind::Flush);
     closing.release();
-    assert_lost(block_on(sync), &fs, 4096);
 }
 
 #[test]
@@ -176,7 +174,7 @@ fn a_sync_waits_for_a_dropped_write_in_flight() {
     block_on(sync).unwrap();
     block_on(close).unwrap();
     assert_eq!(fs.count(Kind::Sync), 1);
-    assert_eq!(fs.content()[..BLOCK], [1; BLOCK]);
+    assert!(fs.content()[..BLOCK] == [1; BLOCK]);
 }
 
 #[test]
@@ -212,5 +210,5 @@ fn short_writes_are_continued_also_when_nobody_waits() {
     held.cut_short(BLOCK);
     until_idle(&engine);
     block_on(file.sync_data()).unwrap();
-    assert_eq!(fs.content()[..4 * BLOCK], [1; 4 * BLOCK]);
+    assert!(fs.content()[..4 * BLOCK] == [1; 4 * BLOCK]);
 }

@@ -275,7 +275,7 @@ fn the_first_error_by_file_offset_wins_and_later_bytes_do_not_count() {
     let Some(fs) = SlowFs::mount(256 << 10) else {
         return;
     };
-    let (engine, file) = open(&fs, Engine::builder().io(tokio_cufile::IoEngine::Pool));
+    let (engine, file) = open(&fs, Engine::builder());
     fs.hold(Kind::Read);
     let ranges = Ranges::new(every(65536, 100, 3)).gap_max(0);
     let read = file.read_ranges(vec![CANARY; 300], ranges).start();
@@ -296,25 +296,21 @@ fn dropped_in_flight_the_buffer_is_kept_and_the_copies_are_left_out() {
     let Some(fs) = SlowFs::mount(64 << 10) else {
         return;
     };
-    for subject in bench::subjects() {
-        let (engine, file) = open(&fs, Engine::builder().io(subject.io));
-        let mut buffer = HostBuffer::new(&engine, 4000).unwrap();
-        fs.hold(Kind::Read);
-        let part = buffer.part(0..4000).unwrap();
-        let read = file.read_ranges(part, every(1000, 100, 40)).start();
-        let held = fs.next_held();
-        assert_eq!(engine.stats().slots.in_flight, 1);
-        drop(read);
-        assert_eq!((buffer.parts_out(), engine.stats().slots.in_flight), (1, 1));
-        held.release();
-        fs.pass(Kind::Read);
-        block_on(buffer.idle());
-        assert_eq!(buffer.as_slice().unwrap(), vec![0; 4000]);
-        until_idle(&engine);
-        let done = block_on(file.read_ranges(buffer, every(1000, 100, 40))).unwrap();
-        pattern::assert_same(
-            &done.buf.as_slice().unwrap()[100..200],
-            &slow_fs::pattern(1000, 100),
-        );
-    }
+    let (engine, file) = open(&fs, Engine::builder());
+    let mut buffer = HostBuffer::new(&engine, 4000).unwrap();
+    fs.hold(Kind::Read);
+    let part = buffer.part(0..4000).unwrap();
+    let read = file.read_ranges(part, every(1000, 100, 40)).start();
+    let held = fs.next_held();
+    assert_eq!(engine.stats().slots.in_flight, 1);
+    drop(read);
+    assert_eq!((buffer.parts_out(), engine.stats().slots.in_flight), (1, 1));
+    held.release();
+    fs.pass(Kind::Read);
+    block_on(buffer.idle());
+    assert_eq!(buffer.as_slice().unwrap(), vec![0; 4000]);
+    until_idle(&engine);
+    let done = block_on(file.read_ranges(buffer, every(1000, 100, 40))).unwrap();
+    let bytes = done.buf.as_slice().unwrap();
+    pattern::assert_same(&bytes[100..200], &slow_fs::pattern(1000, 100));
 }

@@ -30,7 +30,7 @@ async fn program(path: std::path::PathBuf) -> Result<()> {
     file.close().await?;
     let file = AsyncCuFile::open(&engine, &path).await?;
     let done = file.read_exact_at(vec![0; LEN], 0).await?;
-    assert_eq!(done.buf, pattern(0, LEN));
+    assert!(done.buf == pattern(0, LEN));
     file.close().await?;
     assert_eq!(engine.shutdown().await.quarantined, 0);
     Ok(())
@@ -54,7 +54,7 @@ async fn deadline(fs: Arc<SlowFs>) -> Result<()> {
     // Also the read that looks for the end of the file.
     fs.pass(Kind::Read);
     held.release();
-    assert_eq!(running.await?.buf, pattern(0, 10));
+    assert!(running.await?.buf == pattern(0, 10));
     Ok(())
 }
 

@@ -43,6 +43,7 @@ mod sync;
 mod table;
 mod ticket;
 mod timers;
+mod wakers;
 
 pub use crate::budget::{Account, Census, Cost, Limit, Limits};
 pub use crate::core::{Core, Drained};
@@ -53,3 +54,4 @@ pub use crate::ledger::{Doubt, Ledger, Loss};
 pub use crate::operation::{Ending, Rejection, Role, Settlement, Spec, StopReason};
 pub use crate::policy::{ReleasePolicy, WhenQuiet};
 pub use crate::ticket::{IssuedPart, Next, PartKey, SlotId, Ticket};
+pub use crate::wakers::Wakers;

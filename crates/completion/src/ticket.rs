@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::domain::{Domain, PartOutcome};
+use crate::wakers::Wakers;
 
 /// Names one part in flight. Fits the `user_data` of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,6 +151,14 @@ impl<D: Domain> Ticket<D> {
         self.core
             .as_ref()
             .map_or(Next::Skip, |core| core.advance(self.key))
+    }
+
+    /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`: the caller has
+    /// more to finish, and wakes afterwards.
+    pub fn finish_with(mut self, outcome: PartOutcome<D>, wakers: &mut Wakers) {
+        if let Some(core) = self.core.take() {
+            core.finish_with(self.key, outcome, wakers);
+        }
     }
 
     /// The part is quiet: no hardware touches its memory any more.

@@ -118,7 +118,10 @@ impl ErrorKind {
             }
             rustix::io::Errno::MFILE | rustix::io::Errno::NFILE => Self::TooManyOpenFiles,
             rustix::io::Errno::NOMEM => Self::OutOfMemory,
-            rustix::io::Errno::INVAL | rustix::io::Errno::OVERFLOW => Self::InvalidInput,
+            rustix::io::Errno::INVAL
+            | rustix::io::Errno::OVERFLOW
+            | rustix::io::Errno::LOOP
+            | rustix::io::Errno::NAMETOOLONG => Self::InvalidInput,
             _ => Self::Io,
         }
     }

@@ -1,23 +1,27 @@
 //! A program that leaves its `main` with reads in flight; the tests about process exit start it.
 //!
-//! `leaver FILE COUNT return|exit|panic`: starts COUNT reads of FILE, says `started`, waits for a
+//! `leaver FILE COUNT auto|pool return|exit|panic`: starts COUNT reads of FILE, says `started`, waits for a
 //! line and leaves in that way.
 
 use std::env;
 use std::io::{self, BufRead, Write};
 
-use tokio_cufile::{AsyncCuFile, Engine, HostBuffer};
+use tokio_cufile::{AsyncCuFile, Engine, HostBuffer, IoEngine};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [path, count, how] = arguments.as_slice() else {
-        return Err("usage: leaver FILE COUNT return|exit|panic".into());
+    let [path, count, io, how] = arguments.as_slice() else {
+        return Err("usage: leaver FILE COUNT auto|pool return|exit|panic".into());
     };
     let count: usize = count.parse()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .build()?;
-    let engine = Engine::builder().num_threads(80).build_blocking()?;
+    let io = match io.as_str() {
+        "pool" => IoEngine::Pool,
+        _ => IoEngine::Auto,
+    };
+    let engine = Engine::builder().num_threads(80).io(io).build_blocking()?;
     let file = runtime.block_on(AsyncCuFile::open(&engine, path))?;
     let mut buffer = HostBuffer::new(&engine, count * 4096)?;
     for index in 0..count {

@@ -4,7 +4,6 @@
 //! and payload drops run with none of them held: a transition collects them as [`Effects`].
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -15,6 +14,7 @@ use crate::domain::{Domain, Environment, PartOutcome, Tick};
 use crate::operation::{Operation, Phase, Rejection, Spec, StopReason};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::ticket::{IssuedPart, Next, PartKey};
+use crate::wakers::Wakers;
 
 mod inner;
 mod settle;
@@ -96,14 +96,13 @@ impl<D: Domain> Core<D> {
         }
     }
 
-    fn apply(&self, effects: Effects<D>) {
+    fn apply(&self, mut effects: Effects<D>) {
         if let Some(at) = effects.alarm {
             self.environment.set_alarm(at);
         }
-        for waker in effects.wakers {
-            // A waker is foreign code: its panic ends here (I14, I15).
-            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
-        }
+        let mut wakers = Wakers::new();
+        wakers.append(&mut effects.wakers);
+        wakers.wake();
         if let Some(operation) = effects.publish_late {
             operation.lock().phase = Phase::Settled;
         }
@@ -237,6 +236,29 @@ impl<D: Domain> Core<D> {
     /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
     /// in flight is counted and dropped (I5, I6).
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {
+        let effects = self.finish_part(key, outcome);
+        self.apply(effects);
+        self.pump();
+    }
+
+    /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`. By name; see
+    /// [`Ticket::finish_with`](crate::Ticket::finish_with).
+    pub fn finish_with(
+        self: &Arc<Self>,
+        key: PartKey,
+        outcome: PartOutcome<D>,
+        wakers: &mut Wakers,
+    ) {
+        let mut effects = self.finish_part(key, outcome);
+        // A broken policy publishes after its wake, and must go on to do so.
+        if effects.publish_late.is_none() {
+            wakers.append(&mut effects.wakers);
+        }
+        self.apply(effects);
+        self.pump();
+    }
+
+    fn finish_part(&self, key: PartKey, outcome: PartOutcome<D>) -> Effects<D> {
         let mut effects = Effects::new();
         let withdrawn = {
             let mut inner = self.lock();
@@ -244,8 +266,7 @@ impl<D: Domain> Core<D> {
             inner.finish(key, outcome, now, &mut effects)
         };
         drop(withdrawn);
-        self.apply(effects);
-        self.pump();
+        effects
     }
 
     /// Nobody will ever know when the part is quiet: its operation is quarantined (I3).

@@ -78,8 +78,9 @@ pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) memory: MemoryRange,
     pub(crate) offset: u64,
-    /// Expected to be served from the page cache, by copying.
-    pub(crate) cached: bool,
+    /// Holds up whoever makes it: served by copying from the page cache, or by a file system that
+    /// does not let go before it has the bytes.
+    pub(crate) blocks: bool,
     /// The memory is the part's slot.
     pub(crate) in_slot: bool,
     direct: bool,
@@ -257,7 +258,7 @@ impl Run {
             kind: self.part.kind,
             memory: stretch.memory.sub(from, stretch.memory.len() - from)?,
             offset: stretch.offset + from as u64,
-            cached: stretch.way == Way::Cached,
+            blocks: stretch.way != Way::Direct || self.part.file.route.may_block,
             in_slot: stretch.in_slot,
             direct: stretch.way == Way::Direct,
         })
@@ -309,9 +310,7 @@ impl Run {
                 self.report.retries += 1;
                 self.now = Some(stretch);
             }
-            Err(Errno::INVAL) if stretch.way == Way::Direct && stretch.done == 0 => {
-                self.refused_direct(stretch);
-            }
+            Err(Errno::INVAL) if stretch.way == Way::Direct => self.refused_direct(stretch),
             Err(errno) => self.fail(stretch, Error::from_errno(errno)),
         }
     }
@@ -381,8 +380,11 @@ impl Run {
         self.report.retries += 1;
         self.report
             .note("an aligned direct request was refused with EINVAL; repeated buffered".into());
-        self.window = None;
         self.later.clear();
+        // What a slot holds by now is left there: the user's bytes are read anew.
+        if self.window.take().is_none() {
+            self.done = self.account(stretch);
+        }
         let Target::One(memory) = self.part.target else {
             return self.begin(Way::Buffered);
         };

@@ -59,6 +59,7 @@ pub(crate) struct Bells {
     pub(crate) disposal: Bell,
     stop_asked: AtomicBool,
     closed: AtomicBool,
+    disposer_ended: AtomicBool,
 }
 
 impl Bells {
@@ -78,6 +79,12 @@ impl Bells {
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.ring_all();
+    }
+
+    /// Nothing is live, nothing will be, and the alarm may end.
+    fn end_alarm(&self) {
+        self.disposer_ended.store(true, Ordering::Release);
+        self.alarm.ring();
     }
 
     fn is_closed(&self) -> bool {
@@ -103,6 +110,7 @@ pub(super) fn start(
     });
     if disposer.is_err() {
         core.close_admission();
+        bells.end_alarm();
     }
     disposer
 }
@@ -117,7 +125,9 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
-    while !(bells.is_closed() && core.is_finished()) {
+    // Not until the core is finished: a backend's thread may hold the last share of a file, and
+    // hand it to a disposer that has ended. The core closes the file then, when it goes.
+    while !bells.disposer_ended.load(Ordering::Acquire) {
         if bells.stop_asked.swap(false, Ordering::AcqRel) {
             core.stop_all();
         }
@@ -144,5 +154,5 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>) {
         }
         bells.disposal.wait(None);
     }
-    bells.alarm.ring();
+    bells.end_alarm();
 }

@@ -110,7 +110,8 @@ impl OpenOptions {
     /// `NotFound`, `PermissionDenied`, `AlreadyExists`, `NotRegularFile` for a directory, FIFO,
     /// socket or device (none of which makes the call wait), `TooManyOpenFiles`, `InvalidInput` for
     /// options that exclude each other, `Unsupported` for a route that this file or this build
-    /// does not have, and what else the file system gives.
+    /// does not have, and what else the file system gives. A file that is there is not cut then;
+    /// one that `create` has made stays, empty.
     ///
     /// # Cancellation
     ///

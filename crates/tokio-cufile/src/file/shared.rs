@@ -79,7 +79,7 @@ impl FileShared {
         if route.direct.is_some() && self.handle.direct_alignment().is_none() {
             route.direct = None;
             route.cached = true;
-            route.main = DataPath::Buffered;
+            route.cached_path = DataPath::Buffered;
             route.route.resolved = DataPath::Buffered.name().into();
             route.route.reason = "the file system refused an aligned direct request".into();
         }

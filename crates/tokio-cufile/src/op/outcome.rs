@@ -7,7 +7,6 @@ use crate::receipt::Receipt;
 
 /// What a finished read or write gives back.
 #[non_exhaustive]
-#[must_use]
 pub struct Done<B> {
     /// The buffer.
     pub buf: B,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -38,7 +39,9 @@ pub struct Transfer<B> {
     handle: Option<Handle<Model, Payload<B>>>,
     /// What is left to do before it is submitted, or why it never will be.
     pending: Option<Result<Pending>>,
-    file: Arc<FileShared>,
+    /// Until it is submitted; its parts hold the file then, as long as they need it.
+    file: Option<Arc<FileShared>>,
+    path: Arc<Path>,
     kind: Kind,
     /// Of the first byte asked for.
     offset: u64,
@@ -57,7 +60,6 @@ pub struct Transfer<B> {
 /// What the operation owns until it is quiet.
 struct Payload<B> {
     buf: B,
-    _file: Arc<FileShared>,
     /// Here, since closing it runs the subscriber's code.
     span: tracing::Span,
 }
@@ -197,16 +199,13 @@ impl<B: IoBuf> Transfer<B> {
                 route,
             })
         });
-        let payload = Payload {
-            buf,
-            _file: Arc::clone(file),
-            span,
-        };
+        let payload = Payload { buf, span };
         let runs = pending.as_ref().ok().and_then(|pending| pending.cut.runs());
         Self {
             handle: Some(Handle::new(&engine.core, payload)),
             pending: Some(pending),
-            file: Arc::clone(file),
+            file: Some(Arc::clone(file)),
+            path: Arc::clone(&file.path),
             kind,
             offset,
             len,
@@ -246,13 +245,15 @@ impl<B: IoBuf> Transfer<B> {
             self.pending = Some(Err(error));
             return;
         }
-        let (Some(handle), Some(Ok(pending))) = (&self.handle, self.pending.take()) else {
+        let (Some(handle), Some(Ok(pending)), Some(file)) =
+            (&self.handle, self.pending.take(), self.file.take())
+        else {
             return;
         };
         // The span is with the operation by now: its fields are said again.
         tracing::trace!(
             operation = %operation_of(self.kind),
-            path = %self.file.path.display(),
+            path = %self.path.display(),
             offset = self.offset,
             len = self.len,
             parts = pending.cut.parts_total(),
@@ -261,7 +262,7 @@ impl<B: IoBuf> Transfer<B> {
         self.submitted = Some(Instant::now());
         let ledger = match self.kind {
             Kind::Read => Role::None,
-            Kind::Write => Role::Write(Arc::clone(&self.file.ledger), self.offset),
+            Kind::Write => Role::Write(Arc::clone(&file.ledger), self.offset),
         };
         let route = &pending.route;
         let parts = Parts {
@@ -270,7 +271,7 @@ impl<B: IoBuf> Transfer<B> {
             may_use_cache: route.may_use_cache && self.require.is_none(),
             cut: pending.cut,
             memory: pending.memory,
-            file: Arc::clone(&self.file),
+            file,
             kind: self.kind,
             require: self.require,
         };
@@ -289,7 +290,7 @@ impl<B: IoBuf> Transfer<B> {
     fn describe(&self, error: Error) -> Error {
         error
             .with_operation(operation_of(self.kind))
-            .with_path(&self.file.path)
+            .with_path(&self.path)
     }
 
     fn describe_range(&self, error: Error) -> Error {
@@ -463,7 +464,7 @@ impl<B> fmt::Debug for Transfer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transfer")
             .field("kind", &self.kind)
-            .field("path", &self.file.path)
+            .field("path", &self.path)
             .field("offset", &self.offset)
             .field("len", &self.len)
             .field("options", &self.options)

@@ -25,6 +25,7 @@ const ALIGNMENT_ASSUMED: u64 = 4096;
 /// From `linux/magic.h`.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 const RAMFS_MAGIC: rustix::fs::FsWord = 0x8584_58f6;
+const OVERLAYFS_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 
 /// A descriptor opened with `O_DIRECT`.
 #[derive(Debug)]
@@ -55,8 +56,8 @@ pub(super) fn open_direct(
     path: Option<&Path>,
     descriptors: &str,
 ) -> Result<DirectFile, NoDirect> {
-    require_disk(buffered)?;
     let (alignment, source) = alignment_of(buffered)?;
+    require_disk(buffered, source)?;
     let own = Path::new(descriptors).join(buffered.as_raw_fd().to_string());
     let fd = reopen(&own, buffered, access | OFlags::DIRECT).or_else(|first| match path {
         Some(path) => {
@@ -77,13 +78,19 @@ pub(super) fn open_direct(
 
 /// Refuses file systems that live in the page cache. Newer kernels let them open with `O_DIRECT`
 /// and read the page cache all the same: a path is named only where it is the path.
-fn require_disk(fd: BorrowedFd<'_>) -> Result<(), NoDirect> {
+///
+/// An overlay tells what the file system below it tells; where that is nothing, it may be one of
+/// those.
+fn require_disk(fd: BorrowedFd<'_>, source: AlignmentSource) -> Result<(), NoDirect> {
     let Ok(stat) = rustix::fs::fstatfs(fd) else {
         return Ok(());
     };
     match stat.f_type {
         TMPFS_MAGIC | RAMFS_MAGIC => Err(NoDirect::Reason(
             "the file system keeps its files in the page cache".into(),
+        )),
+        OVERLAYFS_MAGIC if source == AlignmentSource::Assumed => Err(NoDirect::Reason(
+            "an overlay over a file system that may keep its files in the page cache".into(),
         )),
         _ => Ok(()),
     }

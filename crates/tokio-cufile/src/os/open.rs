@@ -89,7 +89,12 @@ fn open_path(
     accept: impl FnOnce(&FileHandle) -> Result<(), Error>,
 ) -> Result<FileHandle, Error> {
     let access = how.access()?;
-    let fd = open_first(path, access.flags() | how.creation_flags(), how.mode)?;
+    let flags = access.flags() | how.creation_flags();
+    // Where no second descriptor is to be had, no file is left behind.
+    let second = (how.want_direct && flags.contains(OFlags::CREATE)).then(spare_descriptor);
+    let second = second.transpose().map_err(Error::from_errno)?;
+    let fd = open_first(path, flags, how.mode)?;
+    drop(second);
     let fd = above_stdio(fd).map_err(Error::from_errno)?;
     require_regular(fd.as_fd())?;
     clear_nonblock(fd.as_fd()).map_err(Error::from_errno)?;
@@ -102,18 +107,21 @@ fn open_path(
 }
 
 fn open_first(path: &Path, flags: OFlags, mode: u32) -> Result<OwnedFd, Error> {
-    // O_NONBLOCK: a FIFO or a device must not make the open wait.
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     let mode = Mode::from_raw_mode(mode);
-    rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, mode)).map_err(|errno| {
+    let open = |flags| rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, mode));
+    // O_NONBLOCK: a FIFO or a device must not make the open wait.
+    open(flags | OFlags::NONBLOCK).or_else(|errno| match (errno, rustix::fs::stat(path)) {
         // What the kernel says about a FIFO nobody reads, a socket, a dead device, a directory.
-        match (errno, rustix::fs::stat(path)) {
-            (Errno::NXIO | Errno::NODEV | Errno::ISDIR, Ok(stat)) => {
-                let file_type = FileType::from_raw_mode(stat.st_mode);
-                not_regular(file_type).unwrap_or_else(|| Error::from_errno(errno))
-            }
-            _ => Error::from_errno(errno),
+        (Errno::NXIO | Errno::NODEV | Errno::ISDIR, Ok(stat)) => {
+            let file_type = FileType::from_raw_mode(stat.st_mode);
+            Err(not_regular(file_type).unwrap_or_else(|| Error::from_errno(errno)))
         }
+        // Somebody has a lease on it, and is asked to give it up while this call waits.
+        (Errno::AGAIN, Ok(stat)) if FileType::from_raw_mode(stat.st_mode).is_file() => {
+            open(flags).map_err(Error::from_errno)
+        }
+        _ => Err(Error::from_errno(errno)),
     })
 }
 
@@ -199,6 +207,11 @@ pub(super) fn above_stdio(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(&fd, 3)
 }
 
+/// A descriptor that keeps its place for another.
+fn spare_descriptor() -> Result<OwnedFd, Errno> {
+    rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
 /// Takes the places of standard streams that are closed, until it is dropped: for descriptors that
 /// cannot be moved away from there once they are made. Whoever prints then prints into them.
 #[derive(Debug)]
@@ -210,8 +223,7 @@ impl StdioPlaces {
     pub(crate) fn take() -> Result<Self, Errno> {
         let mut taken = Vec::new();
         loop {
-            let flags = OFlags::RDWR | OFlags::CLOEXEC;
-            let fd = rustix::fs::open("/dev/null", flags, Mode::empty())?;
+            let fd = spare_descriptor()?;
             if fd.as_raw_fd() > 2 {
                 return Ok(Self { _taken: taken });
             }

@@ -93,14 +93,16 @@ pub(crate) enum DirectFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRoute {
     pub(crate) route: Route,
-    /// The path of bytes that nothing else diverts.
-    pub(crate) main: DataPath,
+    /// What receipts call the way through the page cache when `cached`.
+    pub(crate) cached_path: DataPath,
     /// For [`plan::Request::direct`](super::Request::direct); `None` when `cached`.
     pub(crate) direct: Option<DirectAlignment>,
     /// All bytes go through the page cache, by choice or because the file takes nothing else.
     pub(crate) cached: bool,
     /// Direct parts go by the ring; a worker of the pool takes them otherwise.
     pub(crate) by_ring: bool,
+    /// Requests may block whoever submits them, so the ring leaves them to the kernel's workers.
+    pub(crate) may_block: bool,
     /// Bytes that a direct read finds in the page cache are taken from there.
     pub(crate) may_use_cache: bool,
 }
@@ -156,7 +158,16 @@ pub(crate) fn choose(
     facts: &DirectFacts,
 ) -> Result<FileRoute, Refusal> {
     asked.check(ring)?;
-    let by_ring = asked.uses_ring(ring);
+    // A file system that does not tell its alignment (FUSE, network file systems) may serve a direct
+    // request before it lets go of the thread that submits it, and would hold up the whole ring.
+    let may_block = matches!(
+        facts,
+        DirectFacts::Open {
+            source: AlignmentSource::Assumed,
+            ..
+        }
+    );
+    let by_ring = asked.uses_ring(ring) && (!may_block || asked.io == IoEngine::Uring);
     let (path, direct, why) = match (asked.cache, facts) {
         (CacheMode::Cached, _) => (
             DataPath::PoolCached,
@@ -177,7 +188,7 @@ pub(crate) fn choose(
             format!("no direct I/O: {reason}").into(),
         ),
     };
-    let backend = backend_reason(asked, ring, direct.is_some());
+    let backend = backend_reason(asked, ring, direct.is_some(), may_block);
     let route = Route {
         asked: asked.to_string().into(),
         resolved: path.name().into(),
@@ -185,10 +196,11 @@ pub(crate) fn choose(
     };
     Ok(FileRoute {
         route,
-        main: path,
+        cached_path: DataPath::PoolCached,
         direct,
         cached: direct.is_none(),
         by_ring: by_ring && direct.is_some(),
+        may_block,
         may_use_cache: asked.cache == CacheMode::Auto,
     })
 }
@@ -205,12 +217,15 @@ fn direct_reason(alignment: DirectAlignment, source: AlignmentSource) -> String 
 }
 
 /// Why not a better backend, where the settings left that open.
-fn backend_reason(asked: Asked, ring: &RingFacts, direct: bool) -> Option<String> {
+fn backend_reason(asked: Asked, ring: &RingFacts, direct: bool, may_block: bool) -> Option<String> {
     let cufile = (asked.compat_mode == CompatMode::Auto)
         .then(|| "cuFile is not part of this build".to_owned());
     let ring = match (asked.io, ring) {
         (IoEngine::Auto, RingFacts::Off(reason)) if direct => {
             Some(format!("no io_uring: {reason}"))
+        }
+        (IoEngine::Auto, RingFacts::Running) if direct && may_block => {
+            Some("requests to this file system may block a ring".to_owned())
         }
         _ => None,
     };
@@ -229,7 +244,11 @@ pub(crate) fn check_required(
     file: &FileRoute,
     outline: &Outline,
 ) -> Result<(), Error> {
-    let main = file.main;
+    let main = if file.cached {
+        file.cached_path
+    } else {
+        FileRoute::direct_path(file.by_ring)
+    };
     let no_bytes = outline.in_place + outline.via_slot + outline.buffered == 0;
     if (outline.in_place > 0 || no_bytes) && !required.admits(main) {
         return Err(refuse(required, main, &file.route.reason));
@@ -243,7 +262,7 @@ pub(crate) fn check_required(
         return Ok(());
     }
     let (path, why): (_, &str) = match kind {
-        _ if file.cached => (main, &file.route.reason),
+        _ if file.cached => (file.cached_path, &file.route.reason),
         Kind::Write => (
             DataPath::Buffered,
             "pages that a write fills only in part are buffered",
@@ -370,6 +389,29 @@ mod tests {
         );
         assert!(!ringed(cache(CacheMode::Direct)).may_use_cache);
         assert!(!ringed(cache(CacheMode::Cached)).by_ring);
+    }
+
+    #[test]
+    fn a_file_system_that_may_block_a_ring_is_left_to_the_pool_unless_the_ring_was_asked_for() {
+        let assumed = DirectFacts::Open {
+            alignment: ALIGNMENT,
+            source: AlignmentSource::Assumed,
+        };
+        let chosen = |io| {
+            let asked = Asked {
+                io,
+                ..Asked::default()
+            };
+            choose(asked, &RingFacts::Running, &assumed).expect("the settings can be followed")
+        };
+        let auto = chosen(IoEngine::Auto);
+        assert_eq!(
+            (auto.by_ring, &*auto.route.resolved),
+            (false, "pool-direct")
+        );
+        assert!(auto.route.reason.contains("may block a ring"));
+        let uring = chosen(IoEngine::Uring);
+        assert!(uring.by_ring && uring.may_block);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use completion::{IssuedPart, SlotId, Ticket};
+use completion::{IssuedPart, SlotId, Ticket, Wakers};
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
@@ -48,6 +48,8 @@ pub(super) struct Driver {
     spin: Duration,
     spin_next: bool,
     bell_armed: bool,
+    /// Of operations that have settled since the last round.
+    wakers: Wakers,
     /// Where the kernel puts the bell's count: nowhere else, and as long as the ring lives.
     bell_count: Box<u64>,
 }
@@ -80,6 +82,7 @@ impl Driver {
             spin: config.spin,
             spin_next: false,
             bell_armed: false,
+            wakers: Wakers::new(),
             bell_count: Box::new(0),
         };
         Ok((driver, notes))
@@ -121,31 +124,36 @@ impl Driver {
 
     fn serve(&mut self) {
         loop {
-            let busy = self.take_in() | self.reap();
+            self.take_in();
+            self.reap();
+            // After the last completion at hand: the first wake may set a thread against the rest.
+            self.wakers.wake();
             if self.is_over() {
                 break;
             }
-            if busy {
-                self.enter(0);
-            } else if !self.spin_for_event() {
-                self.sleep();
+            if self.has_work() || self.spin_for_event() {
+                continue;
             }
+            // Submits what was pushed and waits, in one call.
+            self.sleep();
         }
         self.disarm_bell();
+    }
+
+    /// Whether there is something to take in or to reap already.
+    fn has_work(&mut self) -> bool {
+        !self.inbox.is_empty() || !self.ring.completion().is_empty()
     }
 
     fn is_over(&self) -> bool {
         self.inbox.is_closed() && self.inbox.is_empty() && self.table.is_empty()
     }
 
-    /// Starts what has come in. Whether anything had.
-    fn take_in(&mut self) -> bool {
-        let mut any = false;
+    /// Starts what has come in.
+    fn take_in(&mut self) {
         while let Some(part) = self.inbox.take() {
-            any = true;
             self.begin(part);
         }
-        any
     }
 
     fn begin(&mut self, part: IssuedPart<Model>) {
@@ -167,7 +175,7 @@ impl Driver {
         let Some(request) = run.next() else {
             let outcome = run.finish(|| ticket.advance());
             self.counters.add(&outcome.report);
-            return ticket.finish(outcome);
+            return ticket.finish_with(outcome, &mut self.wakers);
         };
         if run.is_retrying() {
             thread::yield_now();
@@ -194,18 +202,15 @@ impl Driver {
         }
     }
 
-    /// Takes what the kernel has completed. Whether there was anything.
-    fn reap(&mut self) -> bool {
-        let mut any = false;
+    /// Takes what the kernel has completed.
+    fn reap(&mut self) {
         while let Some(entry) = self.next_completion() {
-            any = true;
             if entry.0 == BELL {
                 self.bell_armed = false;
             } else {
                 self.completed(entry.0, entry.1);
             }
         }
-        any
     }
 
     fn next_completion(&mut self) -> Option<(u64, i32)> {
@@ -230,6 +235,7 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
+        self.spin_next = run.part.memory.len() <= SMALL_PART;
         run.complete(result);
         self.go_on(ticket, run);
     }
@@ -249,9 +255,12 @@ impl Driver {
         }
     }
 
-    /// Looks for an event for a while, after a small part. Whether there was one.
+    /// Looks for an event for a while, after a small part that is or was alone: with several in
+    /// flight there is always one to wake the thread, and the tasks need the processor. Whether
+    /// there was an event.
     fn spin_for_event(&mut self) -> bool {
-        if !std::mem::take(&mut self.spin_next) || self.spin.is_zero() {
+        let alone = self.table.len() <= 1;
+        if !std::mem::take(&mut self.spin_next) || !alone || self.spin.is_zero() {
             return false;
         }
         self.enter(0);
@@ -313,8 +322,8 @@ fn entry_of(request: &Request, run: &Run, slot: Option<SlotId>) -> squeue::Entry
             .offset(offset)
             .build(),
     };
-    if request.cached {
-        // Copied by the kernel's workers, in parallel, and not by this thread.
+    if request.blocks {
+        // Made by the kernel's workers, in parallel, and not by this thread.
         entry.flags(squeue::Flags::ASYNC)
     } else {
         entry

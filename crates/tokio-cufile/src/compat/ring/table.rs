@@ -39,7 +39,11 @@ impl Table {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.entries.len()
+        self.len() == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
     }
 
     /// Gives the `user_data` of the entry. The part has a permit, of which there are as many as

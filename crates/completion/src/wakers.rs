@@ -1,0 +1,35 @@
+//! Wakers of operations that have settled.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+/// Wakers to be woken together: a backend that reaps many completions at a time wakes after the
+/// last, so that the first wake does not set a thread against the rest. Dropped, it wakes them.
+#[derive(Debug, Default)]
+pub struct Wakers(Vec<Waker>);
+
+impl Wakers {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn append(&mut self, wakers: &mut Vec<Waker>) {
+        self.0.append(wakers);
+    }
+
+    /// Wakes them, in the order in which their operations settled.
+    pub fn wake(&mut self) {
+        for waker in self.0.drain(..) {
+            // A waker is foreign code: its panic ends here (I14, I15).
+            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+        }
+    }
+}
+
+impl Drop for Wakers {
+    fn drop(&mut self) {
+        self.wake();
+    }
+}
