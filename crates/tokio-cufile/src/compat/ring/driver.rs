@@ -235,7 +235,7 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
-        self.spin_next = run.part.memory.len() <= SMALL_PART;
+        self.spin_next = run.part.len <= SMALL_PART;
         run.complete(result);
         self.go_on(ticket, run);
     }
