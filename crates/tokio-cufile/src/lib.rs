@@ -20,6 +20,9 @@
 //! | to | use |
 //! |---|---|
 //! | read or write | [`AsyncCuFile::read_at`], [`read_exact_at`](AsyncCuFile::read_exact_at), [`write_all_at`](AsyncCuFile::write_all_at) |
+//! | read many ranges at once | [`AsyncCuFile::read_ranges`] |
+//! | read or write on and on | [`AsyncCuFile::read_stream`], [`writer`](AsyncCuFile::writer) |
+//! | serve code that knows tokio's traits | [`AsyncCuFile::reader`], [`async_writer`](AsyncCuFile::async_writer) |
 //! | read into one buffer from many tasks | [`HostBuffer::part`] |
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
 //! | put a request before bulk loads | [`Transfer::priority`] |
