@@ -3,7 +3,7 @@
 //! `cargo run --example stream -- FROM TO`
 
 use futures::{SinkExt, TryStreamExt};
-use tokio_cufile::{AsyncCuFile, Engine, FileWriter};
+use tokio_cufile::{AsyncCuFile, Engine};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,10 +16,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let to = AsyncCuFile::create(&engine, to).await?;
 
     let mut chunks = from.read_stream(..);
-    let mut writer: FileWriter<Vec<u8>> = to.writer(0);
+    let mut writer = to.writer(0);
     while let Some(chunk) = chunks.try_next().await? {
-        // The chunk's memory goes back to the stream when it is dropped; a write keeps its own.
-        writer.feed(chunk.to_vec()).await?;
+        // Written from where it was read to; when that is done, the stream reads on into it.
+        writer.feed(chunk).await?;
     }
     // Waits for every write, and makes the data durable.
     writer.close().await?;

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use fuser::Errno;
 use futures::executor::block_on;
 use futures::sink::{Sink, SinkExt};
+use futures::stream::StreamExt;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio_cufile::{AsyncFileWriter, Engine, EngineBuilder, ErrorKind, FileWriter, HostBuffer};
 use tokio_cufile_tests::life::{open, until_idle};
@@ -86,6 +87,22 @@ fn a_sink_takes_buffers_of_the_engine() {
             .flat_map(|seed| pattern::bytes(seed, 10_000))
             .collect();
         pattern::assert_same(&fs::read(file.path()).unwrap(), &expected);
+    });
+}
+
+#[test]
+fn a_streams_chunks_are_written_from_where_they_lie() {
+    each(async |bench| {
+        let content = pattern::bytes(8, 100_001);
+        let (from, to) = (
+            bench.file(&content).await.unwrap(),
+            bench.file(&[]).await.unwrap(),
+        );
+        // As many chunks as there are writes: the stream waits for the writer.
+        let chunks = from.read_stream(1001..).chunk_size(8192).chunks_max(2);
+        let mut writer = to.writer(1001).in_flight_max(1);
+        chunks.forward(&mut writer).await.unwrap();
+        pattern::assert_same(&fs::read(to.path()).unwrap()[1001..], &content[1001..]);
     });
 }
 

@@ -98,7 +98,7 @@ impl ChunkPool {
 ///
 /// Holds no permit of the engine, so others are not held up by a chunk that is kept; but its
 /// stream has only so many buffers ([`chunks_max`](super::ReadStream::chunks_max)). Dropping the
-/// chunk gives its buffer back to the stream. May outlive stream, file and engine.
+/// chunk gives its buffer back to the stream. It can be written as it is. May outlive stream, file and engine.
 pub struct Chunk {
     /// `None` while dropping.
     span: Option<Span>,
@@ -120,6 +120,10 @@ impl Chunk {
             receipt,
             pool,
         }
+    }
+
+    pub(crate) fn span_mut(&mut self) -> &mut Span {
+        self.span.as_mut().expect("there until it is dropped")
     }
 
     /// Where it begins in the file, in bytes.
