@@ -34,8 +34,7 @@ pub struct Ranges {
 
 impl Ranges {
     /// The most ranges that one operation takes. Sorting and checking that many costs a few
-    /// milliseconds on the calling thread; what they need of memory is this many times 24 bytes,
-    /// twice.
+    /// milliseconds of the calling thread (an estimate).
     pub const MAX: usize = 1 << 16;
 
     /// What [`gap_max`](Self::gap_max) is by default: about what a disk reads in the time that one

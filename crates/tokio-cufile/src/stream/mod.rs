@@ -38,7 +38,7 @@ const PAGE_SIZE: usize = 4096;
 const IN_FLIGHT_DEFAULT: usize = 4;
 
 /// Bytes that one call copies between the user's slice and a buffer at most: about 30 microseconds
-/// of a runtime's thread.
+/// of a runtime's thread (an estimate).
 const COPY_MAX: usize = 256 << 10;
 
 impl AsyncCuFile {
