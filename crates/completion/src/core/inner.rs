@@ -87,7 +87,11 @@ pub(super) enum Granted<D: Domain> {
         key: PartKey,
         slot: Option<SlotId>,
         task: D::Task,
+        /// What is left of an operation whose last part this is: nothing, to be dropped without
+        /// the lock.
         spent: Option<Parts<D>>,
+        /// Whether anything else is queued.
+        more: bool,
     },
     Refused(Remainder<D>),
     Nothing,
@@ -261,6 +265,7 @@ impl<D: Domain> Inner<D> {
             slot: slot.map(SlotId),
             task: part.task,
             spent,
+            more: !self.scheduler.is_empty(),
         }
     }
 

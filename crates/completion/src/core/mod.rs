@@ -123,7 +123,7 @@ impl<D: Domain> Core<D> {
         let mut effects = Effects::new();
         let deadline = spec.deadline;
         let now = self.environment.now();
-        {
+        let granted = {
             let mut inner = self.lock();
             if deadline.is_some_and(|at| at <= now) {
                 operation.lock().stop.get_or_insert(StopReason::Deadline);
@@ -140,33 +140,48 @@ impl<D: Domain> Core<D> {
             if let (Some(at), true) = (deadline, state.is_live()) {
                 inner.set_timer(operation, &mut state, at, &mut effects);
             }
-        }
+            drop(state);
+            inner.grant(now, &mut effects)
+        };
         self.apply(effects);
-        self.pump();
+        self.hand_out(granted);
     }
 
     /// Hands out parts for as long as permits last. Called whenever permits or work appear.
     pub(crate) fn pump(self: &Arc<Self>) {
+        let mut effects = Effects::new();
+        let now = self.environment.now();
+        let granted = self.lock().grant(now, &mut effects);
+        self.apply(effects);
+        self.hand_out(granted);
+    }
+
+    /// Hands out what was granted under the lock just left, and whatever can be granted after it.
+    fn hand_out(self: &Arc<Self>, mut granted: Granted<D>) {
         loop {
-            let mut effects = Effects::new();
-            let now = self.environment.now();
-            let granted = self.lock().grant(now, &mut effects);
-            self.apply(effects);
             match granted {
                 Granted::Part {
                     key,
                     slot,
                     task,
                     spent,
+                    more,
                 } => {
                     drop(spent);
                     let core = Arc::clone(self);
                     self.environment
                         .submit(IssuedPart::new(core, key, slot, task));
+                    if !more {
+                        return;
+                    }
                 }
                 Granted::Refused(remainder) => drop(remainder),
                 Granted::Nothing => return,
             }
+            let mut effects = Effects::new();
+            let now = self.environment.now();
+            granted = self.lock().grant(now, &mut effects);
+            self.apply(effects);
         }
     }
 
@@ -236,9 +251,9 @@ impl<D: Domain> Core<D> {
     /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
     /// in flight is counted and dropped (I5, I6).
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {
-        let effects = self.finish_part(key, outcome);
+        let (effects, granted) = self.finish_part(key, outcome);
         self.apply(effects);
-        self.pump();
+        self.hand_out(granted);
     }
 
     /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`. By name; see
@@ -249,24 +264,26 @@ impl<D: Domain> Core<D> {
         outcome: PartOutcome<D>,
         wakers: &mut Wakers,
     ) {
-        let mut effects = self.finish_part(key, outcome);
+        let (mut effects, granted) = self.finish_part(key, outcome);
         // A broken policy publishes after its wake, and must go on to do so.
         if effects.publish_late.is_none() {
             wakers.append(&mut effects.wakers);
         }
         self.apply(effects);
-        self.pump();
+        self.hand_out(granted);
     }
 
-    fn finish_part(&self, key: PartKey, outcome: PartOutcome<D>) -> Effects<D> {
+    /// Ends a part and grants the next, under one lock.
+    fn finish_part(&self, key: PartKey, outcome: PartOutcome<D>) -> (Effects<D>, Granted<D>) {
         let mut effects = Effects::new();
-        let withdrawn = {
+        let now = self.environment.now();
+        let (withdrawn, granted) = {
             let mut inner = self.lock();
-            let now = self.environment.now();
-            inner.finish(key, outcome, now, &mut effects)
+            let withdrawn = inner.finish(key, outcome, now, &mut effects);
+            (withdrawn, inner.grant(now, &mut effects))
         };
         drop(withdrawn);
-        effects
+        (effects, granted)
     }
 
     /// Nobody will ever know when the part is quiet: its operation is quarantined (I3).
