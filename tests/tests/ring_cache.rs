@@ -110,7 +110,11 @@ fn a_file_that_others_own_is_read_right_cold_and_warm() {
             pattern::assert_same(done.buf.as_slice(), &pattern::bytes(warm as u64, LEN));
             let paths = done.receipt.paths;
             assert_eq!(cached_bytes(paths), warm as u64, "{name}: {paths:?}");
-            assert_eq!(direct_bytes(paths), LEN_64 - warm as u64, "{name}: {paths:?}");
+            assert_eq!(
+                direct_bytes(paths),
+                LEN_64 - warm as u64,
+                "{name}: {paths:?}"
+            );
         }
     }
 }

@@ -132,7 +132,10 @@ fn works_unregistered(directory: &Path) {
     assert!(said.contains("slots are not registered"), "{said}");
     let _file = use_and_end(&engine, directory);
     let stats = engine.stats();
-    assert_eq!((stats.stray_completions, stats.operations_quarantined), (0, 0));
+    assert_eq!(
+        (stats.stray_completions, stats.operations_quarantined),
+        (0, 0)
+    );
 }
 
 #[test]
