@@ -19,7 +19,7 @@ use crate::file::FileShared;
 use crate::memory::{IoBuf, MemoryRange};
 use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
 use crate::plan::{self, Kind, Lane, Plan};
-use crate::receipt::{Backend, PathClass, Receipt, Route};
+use crate::receipt::{PathClass, Receipt, Route};
 
 /// What a finished read or write gives back.
 #[non_exhaustive]
@@ -127,7 +127,7 @@ pub struct Transfer<B> {
     offset: u64,
     len: usize,
     exact: bool,
-    route: Route,
+    route: Arc<Route>,
     options: Options,
     require: Option<PathClass>,
     submitted: Option<Instant>,
@@ -205,7 +205,7 @@ impl<B: IoBuf> Transfer<B> {
             offset,
             len
         );
-        let route_now = route.route.clone();
+        let route_now = Arc::clone(&route.route);
         let pending = engine.check_process().and(memory).and_then(|memory| {
             file.handle.check_access(kind)?;
             let plan = plan(engine, kind, offset, memory, &route)?;
@@ -363,7 +363,6 @@ impl<B: IoBuf> Transfer<B> {
                 } else {
                     self.describe_range(error)
                 };
-                let error = error.with_backend(Backend::CompatPool);
                 Err(OpError {
                     error,
                     buf,
@@ -395,7 +394,7 @@ impl<B: IoBuf> Transfer<B> {
         };
         Receipt {
             paths: report.paths,
-            route: self.route.clone(),
+            route: Arc::clone(&self.route),
             notes: report.notes,
             parts,
             retries: report.retries,
