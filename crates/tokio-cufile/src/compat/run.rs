@@ -189,21 +189,22 @@ impl Run {
             unreachable!("the planner reads scattered pieces through a slot or the page cache")
         };
         let residency = self.residency();
-        for piece in residency.pieces().rev() {
-            let memory = all.sub(piece.start, piece.end - piece.start);
-            self.later.push(Stretch {
-                memory: memory.expect("the pieces cover the part"),
-                offset: self.part.file_offset + piece.start as u64,
-                way: if piece.cached {
-                    Way::Cached
-                } else {
-                    Way::Direct
-                },
-                in_slot: false,
-                done: 0,
-            });
-        }
-        self.now = self.later.pop();
+        let file_offset = self.part.file_offset;
+        let mut stretches = residency.pieces().map(|piece| Stretch {
+            memory: all
+                .sub(piece.start, piece.end - piece.start)
+                .expect("the pieces cover the part"),
+            offset: file_offset + piece.start as u64,
+            way: if piece.cached {
+                Way::Cached
+            } else {
+                Way::Direct
+            },
+            in_slot: false,
+            done: 0,
+        });
+        self.now = stretches.next();
+        self.later.extend(stretches.rev());
     }
 
     fn begin_via_slot(&mut self, lane: Lane, slot: MemoryRange) {

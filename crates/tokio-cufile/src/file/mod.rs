@@ -284,14 +284,16 @@ impl AsyncCuFile {
     }
 
     /// Drops the file's clean pages from the page cache: what the next read finds there is gone.
-    /// Dirty pages stay, so sync first.
+    /// Dirty pages stay, so sync first. Waits for earlier writes.
     ///
     /// # Errors
     ///
     /// What the file system gives.
     pub fn drop_cache(&self) -> Request<()> {
         let file = Arc::clone(&self.shared);
-        self.barrier(Operation::Sync, move || file.handle.drop_cache(0, None))
+        self.barrier(Operation::DropCache, move || {
+            file.handle.drop_cache(0, None)
+        })
     }
 
     /// Waits for every write that was started before, reports what became of dropped ones, and

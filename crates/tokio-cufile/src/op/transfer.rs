@@ -22,7 +22,7 @@ use crate::memory::{IoBuf, MemoryRange};
 use crate::plan::ranges::Runs;
 use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
 use crate::plan::{self, Kind, Outline, Plan};
-use crate::receipt::{Backend, PathClass, Receipt, Route};
+use crate::receipt::{PathClass, Receipt, Route};
 
 /// A read or write on its way through the engine. Owns the buffer and gives it back.
 ///
@@ -50,7 +50,7 @@ pub struct Transfer<B> {
     exact: bool,
     /// How the bytes lie, of a read of many ranges.
     runs: Option<Arc<Runs>>,
-    route: Route,
+    route: Arc<Route>,
     options: Options,
     require: Option<PathClass>,
     submitted: Option<Instant>,
@@ -188,7 +188,7 @@ impl<B: IoBuf> Transfer<B> {
             offset,
             len
         );
-        let route_now = route.route.clone();
+        let route_now = Arc::clone(&route.route);
         let pending = engine.check_process().and(memory).and_then(|memory| {
             file.handle.check_access(kind)?;
             let (cut, outline) = cut(memory, &route)?;
@@ -353,7 +353,6 @@ impl<B: IoBuf> Transfer<B> {
                 } else {
                     self.describe_range(error)
                 };
-                let error = error.with_backend(Backend::CompatPool);
                 Err(OpError {
                     error,
                     buf,
@@ -392,7 +391,7 @@ impl<B: IoBuf> Transfer<B> {
         };
         Receipt {
             paths: report.paths,
-            route: self.route.clone(),
+            route: Arc::clone(&self.route),
             notes: report.notes,
             parts,
             retries: report.retries,
