@@ -272,7 +272,7 @@ impl Driver {
 
     fn sleep(&mut self) {
         self.arm_bell();
-        if self.inbox.may_sleep() {
+        if self.inbox.may_sleep(!self.table.is_empty()) {
             self.enter(1);
             self.inbox.awake();
         }

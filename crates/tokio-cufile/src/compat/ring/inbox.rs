@@ -111,10 +111,13 @@ impl Inbox {
     }
 
     /// Announces sleep. `false`: something came in between, so do not.
-    pub(super) fn may_sleep(&self) -> bool {
+    ///
+    /// While parts are `in_flight`, also when closed: a completion wakes the thread, and nothing
+    /// else is left to wait for.
+    pub(super) fn may_sleep(&self, in_flight: bool) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if self.is_empty() && !self.is_closed() {
+        if self.is_empty() && (in_flight || !self.is_closed()) {
             return true;
         }
         self.awake();
