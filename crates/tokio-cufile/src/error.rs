@@ -143,9 +143,9 @@ pub enum Operation {
     Buffer,
     /// `open`, `from_std`.
     Open,
-    /// `read_at`, `read_exact_at`.
+    /// `read_at`, `read_exact_at`, `read_ranges`, streams and readers.
     Read,
-    /// `write_at`, `write_all_at`.
+    /// `write_at`, `write_all_at`, writers.
     Write,
     /// `sync_data`, `sync_all`.
     Sync,

@@ -88,7 +88,11 @@ pub(super) enum Granted<D: Domain> {
         key: PartKey,
         slot: Option<SlotId>,
         task: D::Task,
+        /// What is left of an operation whose last part this is: nothing, to be dropped without
+        /// the lock.
         spent: Option<Parts<D>>,
+        /// Whether anything else is queued.
+        more: bool,
     },
     Refused(Remainder<D>),
     Nothing,
@@ -215,11 +219,6 @@ impl<D: Domain> Inner<D> {
         }
     }
 
-    /// Whether anything waits for permits.
-    pub(super) fn has_waiting(&self) -> bool {
-        self.scheduler.queued() > 0
-    }
-
     pub(super) fn grant(
         &mut self,
         environment: &dyn Environment<D>,
@@ -271,6 +270,7 @@ impl<D: Domain> Inner<D> {
             slot: slot.map(SlotId),
             task: part.task,
             spent,
+            more: !self.scheduler.is_empty(),
         }
     }
 

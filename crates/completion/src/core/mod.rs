@@ -122,7 +122,7 @@ impl<D: Domain> Core<D> {
         let mut effects = Effects::new();
         let deadline = spec.deadline;
         let now = self.environment.now();
-        {
+        let granted = {
             let mut inner = self.lock();
             if deadline.is_some_and(|at| at <= now) {
                 operation.lock().stop.get_or_insert(StopReason::Deadline);
@@ -141,39 +141,45 @@ impl<D: Domain> Core<D> {
                     inner.set_timer(operation, &mut state, at, &mut effects);
                 }
             }
-        }
+            inner.grant(self.environment(), &mut effects)
+        };
         self.apply(effects);
-        self.pump();
+        self.hand_out(granted);
     }
 
     /// Hands out parts for as long as permits last. Called whenever permits or work appear.
     pub(crate) fn pump(self: &Arc<Self>) {
-        let mut waiting = true;
-        while waiting {
-            let mut effects = Effects::new();
-            let granted = {
-                let mut inner = self.lock();
-                let granted = inner.grant(self.environment(), &mut effects);
-                // What is queued after this look is handed out by who queues it.
-                waiting = inner.has_waiting();
-                granted
-            };
-            self.apply(effects);
+        let mut effects = Effects::new();
+        let granted = self.lock().grant(self.environment(), &mut effects);
+        self.apply(effects);
+        self.hand_out(granted);
+    }
+
+    /// Hands out what was granted under the lock just left, and whatever can be granted after it.
+    fn hand_out(self: &Arc<Self>, mut granted: Granted<D>) {
+        loop {
             match granted {
                 Granted::Part {
                     key,
                     slot,
                     task,
                     spent,
+                    more,
                 } => {
                     drop(spent);
                     let core = Arc::clone(self);
                     self.environment
                         .submit(IssuedPart::new(core, key, slot, task));
+                    if !more {
+                        return;
+                    }
                 }
                 Granted::Refused(remainder) => drop(remainder),
                 Granted::Nothing => return,
             }
+            let mut effects = Effects::new();
+            granted = self.lock().grant(self.environment(), &mut effects);
+            self.apply(effects);
         }
     }
 
@@ -244,11 +250,9 @@ impl<D: Domain> Core<D> {
     /// in flight is counted and dropped (I5, I6).
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {
         let mut effects = Effects::new();
-        let waiting = self.finish_part(key, outcome, &mut effects);
+        let granted = self.finish_part(key, outcome, &mut effects);
         self.apply(effects);
-        if waiting {
-            self.pump();
-        }
+        self.hand_out(granted);
     }
 
     /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`. By name; see
@@ -261,27 +265,30 @@ impl<D: Domain> Core<D> {
     ) {
         let mut effects = Effects::new();
         effects.wakers = std::mem::take(wakers);
-        let waiting = self.finish_part(key, outcome, &mut effects);
+        let granted = self.finish_part(key, outcome, &mut effects);
         // A broken policy publishes after its wake, and must go on to do so.
         if effects.publish_late.is_none() {
             *wakers = std::mem::take(&mut effects.wakers);
         }
         self.apply(effects);
-        if waiting {
-            self.pump();
-        }
+        self.hand_out(granted);
     }
 
-    /// Whether anything waits for the permits that came back.
-    fn finish_part(&self, key: PartKey, outcome: PartOutcome<D>, effects: &mut Effects<D>) -> bool {
-        let (withdrawn, waiting) = {
+    /// Ends a part and grants the next, under one lock.
+    fn finish_part(
+        &self,
+        key: PartKey,
+        outcome: PartOutcome<D>,
+        effects: &mut Effects<D>,
+    ) -> Granted<D> {
+        let now = self.environment.now();
+        let (withdrawn, granted) = {
             let mut inner = self.lock();
-            let now = self.environment.now();
             let withdrawn = inner.finish(key, outcome, now, effects);
-            (withdrawn, inner.has_waiting())
+            (withdrawn, inner.grant(self.environment(), effects))
         };
         drop(withdrawn);
-        waiting
+        granted
     }
 
     /// Nobody will ever know when the part is quiet: its operation is quarantined (I3).

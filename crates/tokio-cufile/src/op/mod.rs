@@ -1,5 +1,8 @@
 //! Futures: a thin face over the completion model.
 
+mod outcome;
+mod parts;
+mod ranges;
 mod request;
 mod transfer;
 
@@ -8,8 +11,10 @@ use std::time::Instant;
 
 use completion::{Canceller, Class, Ending, Rejection, StopReason};
 
+pub use self::outcome::{Done, OpError};
+pub use self::ranges::{FileRange, Ranges};
 pub use self::request::Request;
-pub use self::transfer::{Done, OpError, Transfer};
+pub use self::transfer::Transfer;
 
 use crate::config::Priority;
 use crate::engine::{Model, Shared};
@@ -68,11 +73,12 @@ fn error_of(ending: Ending<Error>) -> Option<Error> {
         Ending::Failed { fault, .. } => return Some(fault),
         Ending::Stopped(StopReason::Cancelled | StopReason::Dropped) => (
             ErrorKind::Cancelled,
-            "by its handle; every issued part has ended",
+            "by its handle; nothing more was issued, and what was has ended",
         ),
-        Ending::Stopped(StopReason::Deadline) => {
-            (ErrorKind::DeadlineExceeded, "every issued part has ended")
-        }
+        Ending::Stopped(StopReason::Deadline) => (
+            ErrorKind::DeadlineExceeded,
+            "nothing more was issued, and what was has ended",
+        ),
         Ending::Stopped(StopReason::Shutdown) | Ending::Rejected(Rejection::ShuttingDown) => (
             ErrorKind::ShuttingDown,
             "the engine admits and issues nothing more",

@@ -5,6 +5,7 @@
 )]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much of a range is in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,9 @@ const SYS_CACHESTAT: libc::c_long = 451;
 
 const PAGE_SIZE: u64 = 4096;
 
+/// How many bytes speak for a range, at most.
+const SAMPLES_MAX: u64 = 4;
+
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -38,9 +42,12 @@ struct Stat {
     recently_evicted: u64,
 }
 
-/// Asks about `len` bytes at `offset`. Never makes the kernel read more than one page: where
-/// `cachestat` is refused (a file that the caller neither owns nor may write), one byte is asked
-/// for without waiting, and speaks for the whole range.
+/// Asks about `len` bytes at `offset`.
+///
+/// Where `cachestat` is refused (a file that the caller neither owns nor may write), a few bytes are
+/// asked for without waiting, and speak for the whole range. A byte that is not there makes the
+/// kernel fetch its page and a few behind it, so the first miss ends the asking, and other bytes are
+/// asked for the next time: the same ones would be there then, and the rest still not.
 pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> CachedPages {
     if len == 0 {
         return CachedPages::None;
@@ -54,9 +61,31 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> CachedP
                 _ => CachedPages::Some,
             }
         }
-        None if first_byte_is_cached(fd, offset) => CachedPages::All,
+        None if samples(offset, len, next_seed()).all(|at| byte_is_cached(fd, at)) => {
+            CachedPages::All
+        }
         None => CachedPages::None,
     }
+}
+
+/// Bytes of the range, each in another stretch of it, and not the same for another seed.
+fn samples(offset: u64, len: u64, seed: u64) -> impl Iterator<Item = u64> {
+    let first = offset / PAGE_SIZE;
+    let pages = (offset + len).div_ceil(PAGE_SIZE) - first;
+    let count = pages.min(SAMPLES_MAX);
+    (0..count).map(move |index| {
+        let (start, end) = (pages * index / count, pages * (index + 1) / count);
+        let page = first + start + seed % (end - start);
+        (page * PAGE_SIZE).max(offset)
+    })
+}
+
+/// Numbers that have nothing to do with those before.
+fn next_seed() -> u64 {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    // The multiplier of Fibonacci hashing; the upper half is the mixed one.
+    call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 /// Pages of the range in the page cache; `None` where the kernel does not say.
@@ -77,7 +106,7 @@ fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
     (status == 0).then_some(stat.cached)
 }
 
-fn first_byte_is_cached(fd: BorrowedFd<'_>, offset: u64) -> bool {
+fn byte_is_cached(fd: BorrowedFd<'_>, offset: u64) -> bool {
     let Ok(offset) = libc::off_t::try_from(offset) else {
         return false;
     };
@@ -115,7 +144,36 @@ mod tests {
         assert_eq!(cached_pages(fd, 100, 1000), CachedPages::All);
         assert_eq!(cached_pages(fd, 1 << 20, 64 << 10), CachedPages::None);
         assert_eq!(cached_pages(fd, 0, 0), CachedPages::None);
-        assert!(first_byte_is_cached(fd, 0));
-        assert!(!first_byte_is_cached(fd, 1 << 20));
+        assert!(byte_is_cached(fd, 0));
+        assert!(!byte_is_cached(fd, 1 << 20));
+    }
+
+    #[test]
+    fn samples_lie_in_the_range_one_in_each_stretch() {
+        for (offset, len) in [
+            (0, 1),
+            (100, 1),
+            (4095, 2),
+            (5000, 4 << 20),
+            (1 << 40, 12_288),
+        ] {
+            for seed in (0..100).map(|_| next_seed()) {
+                let found: Vec<u64> = samples(offset, len, seed).collect();
+                let pages = (offset + len).div_ceil(PAGE_SIZE) - offset / PAGE_SIZE;
+                assert_eq!(found.len() as u64, pages.min(SAMPLES_MAX));
+                assert!(found.iter().all(|&at| (offset..offset + len).contains(&at)));
+                assert!(found.is_sorted_by(|one, two| one / PAGE_SIZE < two / PAGE_SIZE));
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_asked_for_the_next_time() {
+        let mut asked: Vec<u64> = (0..100)
+            .flat_map(|_| samples(0, 4 << 20, next_seed()).take(1))
+            .collect();
+        asked.sort_unstable();
+        asked.dedup();
+        assert!(asked.len() > 50, "of 256 pages: {asked:?}");
     }
 }

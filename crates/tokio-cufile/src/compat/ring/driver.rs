@@ -40,7 +40,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct Driver {
     ring: IoUring,
-    table: Table,
+    table: Table<InFlight>,
     inbox: Arc<Inbox>,
     slots: Arc<SlotArena>,
     slots_registered: bool,
@@ -164,7 +164,7 @@ impl Driver {
             debug_assert!(false, "calls go to the pool");
             return;
         };
-        self.spin_next = part.memory.len() <= SMALL_PART;
+        self.spin_next = part.len <= SMALL_PART;
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
         let run = Run::new(part, slot, PATHS);
         self.go_on(ticket, run);
@@ -235,7 +235,7 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
-        self.spin_next = run.part.memory.len() <= SMALL_PART;
+        self.spin_next = run.part.len <= SMALL_PART;
         run.complete(result);
         self.go_on(ticket, run);
     }
@@ -327,5 +327,46 @@ fn entry_of(request: &Request, run: &Run, slot: Option<SlotId>) -> squeue::Entry
         entry.flags(squeue::Flags::ASYNC)
     } else {
         entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use completion::Census;
+
+    use super::*;
+    use crate::memory::Prefault;
+
+    #[test]
+    fn a_completion_that_names_nothing_in_flight_is_counted_and_dropped() {
+        let counters = Arc::new(Counters::default());
+        let started = Driver::start(
+            RingConfig {
+                depth: 4,
+                spin: Duration::ZERO,
+                registered_buffers: false,
+            },
+            Arc::new(Inbox::new(4).unwrap()),
+            Arc::new(SlotArena::new(1, 4096, Prefault::OnTouch).unwrap()),
+            Arc::clone(&counters),
+        );
+        // Where there is no ring, there is nothing to get wrong.
+        let Ok((mut driver, _)) = started else {
+            return;
+        };
+        let names = [0, 3, 4, 1 << 32, BELL - 1];
+        for name in names {
+            // SAFETY: it asks for nothing and names no memory.
+            let pushed = unsafe {
+                let entry = opcode::Nop::new().build().user_data(name);
+                driver.ring.submission().push(&entry)
+            };
+            pushed.unwrap();
+        }
+        driver.enter(names.len());
+        driver.reap();
+        let stats = counters.stats(&Census::default());
+        assert_eq!(stats.stray_completions, names.len() as u64);
+        assert!(driver.table.is_empty() && !driver.bell_armed);
     }
 }

@@ -15,18 +15,18 @@ pub(super) struct InFlight {
     pub(super) asked: usize,
 }
 
-struct Entry {
+struct Entry<T> {
     generation: u32,
-    value: Option<InFlight>,
+    value: Option<T>,
 }
 
 /// A fixed number of entries. A part's entry moves to the next generation when it leaves.
-pub(super) struct Table {
-    entries: Vec<Entry>,
+pub(super) struct Table<T> {
+    entries: Vec<Entry<T>>,
     free: Vec<u32>,
 }
 
-impl Table {
+impl<T> Table<T> {
     pub(super) fn new(capacity: u32) -> Self {
         let entry = |_| Entry {
             generation: 0,
@@ -48,7 +48,7 @@ impl Table {
 
     /// Gives the `user_data` of the entry. The part has a permit, of which there are as many as
     /// entries.
-    pub(super) fn insert(&mut self, value: InFlight) -> u64 {
+    pub(super) fn insert(&mut self, value: T) -> u64 {
         let index = self
             .free
             .pop()
@@ -58,13 +58,13 @@ impl Table {
         u64::from(entry.generation) << 32 | u64::from(index)
     }
 
-    fn entry(&mut self, user_data: u64) -> Option<(u32, &mut Entry)> {
+    fn entry(&mut self, user_data: u64) -> Option<(u32, &mut Entry<T>)> {
         let index = u32::try_from(user_data & u64::from(u32::MAX)).ok()?;
         let entry = self.entries.get_mut(index as usize)?;
         (u64::from(entry.generation) == user_data >> 32).then_some((index, entry))
     }
 
-    pub(super) fn remove(&mut self, user_data: u64) -> Option<InFlight> {
+    pub(super) fn remove(&mut self, user_data: u64) -> Option<T> {
         let (index, entry) = self.entry(user_data)?;
         let value = entry.value.take()?;
         entry.generation = entry.generation.wrapping_add(1);
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// Takes everything out, for a driver that cannot go on.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = InFlight> + '_ {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
         self.entries
             .iter_mut()
             .filter_map(|entry| entry.value.take())
@@ -82,14 +82,41 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    // The table's own rules; parts in it need an engine, and are tested through one.
     use super::*;
 
     #[test]
     fn what_names_no_entry_is_unknown() {
-        let mut table = Table::new(2);
+        let mut table: Table<char> = Table::new(2);
         for user_data in [0, 1, 2, 1 << 32, u64::MAX] {
             assert!(table.remove(user_data).is_none());
+        }
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_name_of_an_entrys_earlier_life_finds_nothing() {
+        let mut table = Table::new(1);
+        let mut earlier = Vec::new();
+        for value in 'a'..='z' {
+            let name = table.insert(value);
+            assert!(!earlier.contains(&name));
+            assert!(earlier.iter().all(|&old| table.remove(old).is_none()));
+            assert_eq!(table.remove(name), Some(value));
+            assert!(table.remove(name).is_none(), "doubled");
+            earlier.push(name);
+        }
+    }
+
+    #[test]
+    fn a_full_table_gives_back_what_was_put_in_in_any_order() {
+        let mut table = Table::new(64);
+        let mut names: Vec<(u64, u32)> =
+            (0..64).map(|value| (table.insert(value), value)).collect();
+        assert_eq!(table.len(), 64);
+        names.reverse();
+        names.swap(3, 50);
+        for (name, value) in names {
+            assert_eq!(table.remove(name), Some(value));
         }
         assert!(table.is_empty());
     }

@@ -1,0 +1,120 @@
+//! Failure: bytes that are in the page cache are read from the disk again, or bytes that are not
+//! are read twice, or dragged into the page cache; a file that others own gives wrong bytes.
+//! Mechanism: the question what is cached is refused, asked of the wrong range, or not asked.
+//! Method: a process of its own, whose bytes read from disks the kernel counts; files that are in
+//! the page cache wholly, by half and not at all.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use futures::executor::block_on;
+use rustix::fs::Advice;
+use tokio_cufile::{AsyncCuFile, Done, Engine, HostBuffer, HostPart};
+use tokio_cufile_tests::bench::{self, cached_bytes, direct_bytes, subjects};
+use tokio_cufile_tests::child::{self, Child};
+use tokio_cufile_tests::{need, pattern};
+
+const LEN: usize = 16 << 20;
+const LEN_64: u64 = LEN as u64;
+
+/// Bytes that disks have read for this process.
+fn from_disk() -> u64 {
+    let counters = fs::read_to_string("/proc/self/io").unwrap();
+    let line = counters
+        .lines()
+        .find_map(|line| line.strip_prefix("read_bytes: "));
+    line.unwrap().parse().unwrap()
+}
+
+/// Drops the file's pages, and reads the bytes before `warm` into the page cache again.
+fn warm_up(path: &Path, warm: usize) {
+    let file = fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    // No more than what is asked for.
+    rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+    for at in (0..warm).step_by(1 << 20) {
+        rustix::io::pread(&file, &mut vec![0; 1 << 20][..], at as u64).unwrap();
+    }
+}
+
+fn engines() -> impl Iterator<Item = Engine> {
+    let builders = subjects().into_iter().map(|subject| {
+        eprintln!("{}", subject.name);
+        Engine::builder().io(subject.io)
+    });
+    builders.map(|builder| builder.build_blocking().unwrap())
+}
+
+fn read(engine: &Engine, path: &Path, buffer: &mut HostBuffer) -> Done<HostPart> {
+    let file = block_on(AsyncCuFile::open(engine, path)).unwrap();
+    block_on(file.read_exact_at(buffer.part(0..LEN).unwrap(), 0)).unwrap()
+}
+
+#[test]
+fn a_byte_is_read_from_the_disk_once_and_not_at_all_when_cached() {
+    let Some(directory) = child::directory() else {
+        let home = tempfile::tempdir_in(bench::disk()).unwrap();
+        if bench::takes_direct(home.path()) {
+            Child::new::<&str>(&[], home.path()).run();
+        }
+        return;
+    };
+    let path = directory.join("content");
+    let content = pattern::bytes(3, LEN);
+    fs::write(&path, &content).unwrap();
+    for engine in engines() {
+        let mut buffer = HostBuffer::new(&engine, LEN).unwrap();
+        for warm in [0, LEN / 2, LEN] {
+            warm_up(&path, warm);
+            let before = from_disk();
+            let done = read(&engine, &path, &mut buffer);
+            let read = from_disk() - before;
+            pattern::assert_same(done.buf.as_slice(), &content);
+            let cold = LEN_64 - warm as u64;
+            let paths = done.receipt.paths;
+            assert_eq!(cached_bytes(paths), warm as u64, "{paths:?}");
+            assert_eq!(direct_bytes(paths), cold, "{paths:?}");
+            assert_eq!(read, cold, "{warm} bytes were cached");
+            drop(done);
+            // What went around the page cache is not in it now: it goes around it again.
+            let done = self::read(&engine, &path, &mut buffer);
+            assert_eq!(direct_bytes(done.receipt.paths), cold);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_others_own_is_read_right_cold_and_warm() {
+    let Some(directory) = child::directory() else {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        if need::root() && need::tool("setpriv") && bench::takes_direct(home.path()) {
+            for (name, warm) in [("cold", 0), ("half", LEN / 2), ("warm", LEN)] {
+                let path = home.path().join(name);
+                fs::write(&path, pattern::bytes(warm as u64, LEN)).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+                warm_up(&path, warm);
+            }
+            Child::as_nobody(home.path()).run();
+        }
+        return;
+    };
+    assert!(!rustix::process::geteuid().is_root());
+    for (name, warm) in [("cold", 0), ("half", LEN / 2), ("warm", LEN)] {
+        for subject in subjects() {
+            let engine = Engine::builder().io(subject.io).build_blocking().unwrap();
+            let mut buffer = HostBuffer::new(&engine, LEN).unwrap();
+            let done = read(&engine, &directory.join(name), &mut buffer);
+            pattern::assert_same(done.buf.as_slice(), &pattern::bytes(warm as u64, LEN));
+            let paths = done.receipt.paths;
+            assert_eq!(cached_bytes(paths), warm as u64, "{name}: {paths:?}");
+            assert_eq!(
+                direct_bytes(paths),
+                LEN_64 - warm as u64,
+                "{name}: {paths:?}"
+            );
+        }
+    }
+}
