@@ -45,7 +45,7 @@ fn until_leaving(child: &Child) {
 #[test]
 fn with_reads_in_flight_it_ends_as_asked() {
     for (how, code) in [("return", 0), ("exit", 0), ("panic", 101)] {
-        for (count, io) in [(1, "auto"), (1, "pool"), (32, "pool")] {
+        for (count, io) in [(1, "pool"), (32, "pool"), (1, "uring"), (32, "uring")] {
             let Some(fs) = SlowFs::mount(4096) else {
                 return;
             };
@@ -66,13 +66,10 @@ fn with_reads_in_flight_it_ends_as_asked() {
 fn with_reads_of_an_ordinary_file_under_way_it_ends_as_asked() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(4096).unwrap();
-    for round in 0..10 {
-        let mut child = start(
-            file.path(),
-            64,
-            "auto",
-            if round % 2 == 0 { "return" } else { "exit" },
-        );
+    for round in 0..12 {
+        let io = ["pool", "uring", "auto"][round % 3];
+        let how = ["return", "exit"][round % 2];
+        let mut child = start(file.path(), 64, io, how);
         leave(&mut child);
         let status = child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{status}");

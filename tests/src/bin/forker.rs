@@ -1,25 +1,40 @@
 //! A program that forks with an engine in use; the tests about `fork` start it.
 //!
-//! `forker FILE`: prints what went wrong in the child, or nothing; exits 0 when all went well in
-//! the parent, too. The child lives on a copy of the parent's memory, without the engine's
+//! `forker FILE pool|uring [held]`: prints what went wrong in the child, or nothing; exits 0 when all
+//! went well in the parent, too. With `held`, a read is in flight during the fork: it says `started`,
+//! waits for a line, forks, and says `forked` when the child has ended. The child lives on a copy of the parent's memory, without the engine's
 //! threads.
 #![allow(unsafe_code, reason = "no kept crate offers fork")]
 
 use std::env;
 use std::future::Future;
+use std::io::{self, BufRead};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use futures::executor::block_on;
-use tokio_cufile::{AsyncCuFile, Engine, ErrorKind, HostBuffer, OpenOptions, Transfer};
+use tokio_cufile::{AsyncCuFile, Engine, ErrorKind, HostBuffer, IoEngine, OpenOptions, Transfer};
 
 type Failed = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failed> {
-    let path = env::args().nth(1).ok_or("usage: forker FILE")?;
-    let engine = Engine::builder().num_threads(2).build_blocking()?;
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [path, io, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: forker FILE pool|uring [held]".into());
+    };
+    let engine_io = match io.as_str() {
+        "uring" => IoEngine::Uring,
+        _ => IoEngine::Pool,
+    };
+    let engine = Engine::builder()
+        .num_threads(2)
+        .io(engine_io)
+        .build_blocking()?;
     let options = OpenOptions::new().read(true).write(true);
-    let file = block_on(options.open(&engine, &path))?;
+    let file = block_on(options.open(&engine, path))?;
+    if rest == ["held"] {
+        return with_a_read_in_flight(&engine, file);
+    }
     let mut buffer = HostBuffer::new(&engine, 1 << 20)?;
     let in_flight = file.read_at(vec![0; 1 << 16], 0).start();
     let finished = file.read_at(vec![0; 1 << 16], 0).start();
@@ -36,7 +51,7 @@ fn main() -> Result<(), Failed> {
     if child == 0 {
         let lazy = (lazy, lazy_sync);
         let result = in_the_child(
-            &path,
+            path,
             (engine, file),
             (in_flight, finished),
             lazy,
@@ -48,12 +63,7 @@ fn main() -> Result<(), Failed> {
         // SAFETY: it takes no memory.
         unsafe { libc::_exit(i32::from(result.is_err())) };
     }
-    let mut status = 0;
-    // SAFETY: the status is a local that lives through the call.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    if waited != child || status != 0 {
-        return Err(format!("the child ended with {status:#x}").into());
-    }
+    wait_for(child)?;
     // The parent has lost nothing.
     for read in [in_flight, finished, lazy] {
         let _done = block_on(read)?;
@@ -64,6 +74,44 @@ fn main() -> Result<(), Failed> {
     drop(buffer);
     let report = block_on(engine.shutdown());
     if report.quarantined != 0 || !report.lost_writes.is_empty() {
+        return Err(format!("{report:?}").into());
+    }
+    Ok(())
+}
+
+fn wait_for(child: libc::pid_t) -> Result<(), Failed> {
+    let mut status = 0;
+    // SAFETY: the status is a local that lives through the call.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    if waited != child || status != 0 {
+        return Err(format!("the child ended with {status:#x}").into());
+    }
+    Ok(())
+}
+
+/// The child drops all of it while the kernel reads; the parent gets the bytes.
+fn with_a_read_in_flight(engine: &Engine, file: AsyncCuFile) -> Result<(), Failed> {
+    let mut buffer = HostBuffer::new(engine, 4096)?;
+    let read = file.read_exact_at(buffer.part(0..4096)?, 0).start();
+    println!("started");
+    io::stdin().lock().read_line(&mut String::new())?;
+    // SAFETY: as in `main`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop((read, file, buffer));
+        // SAFETY: it takes no memory.
+        unsafe { libc::_exit(0) };
+    }
+    wait_for(child)?;
+    println!("forked");
+    let done = block_on(read)?;
+    if done.buf.as_slice().iter().all(|&byte| byte == 0) {
+        return Err("the read's bytes are not here".into());
+    }
+    block_on(file.close())?;
+    drop((done, buffer));
+    let report = block_on(engine.shutdown());
+    if report.quarantined != 0 {
         return Err(format!("{report:?}").into());
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! A program that leaves its `main` with reads in flight; the tests about process exit start it.
 //!
-//! `leaver FILE COUNT auto|pool return|exit|panic`: starts COUNT reads of FILE, says `started`, waits for a
+//! `leaver FILE COUNT auto|pool|uring return|exit|panic`: starts COUNT reads of FILE, says `started`, waits for a
 //! line and leaves in that way.
 
 use std::env;
@@ -11,7 +11,7 @@ use tokio_cufile::{AsyncCuFile, Engine, HostBuffer, IoEngine};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [path, count, io, how] = arguments.as_slice() else {
-        return Err("usage: leaver FILE COUNT auto|pool return|exit|panic".into());
+        return Err("usage: leaver FILE COUNT auto|pool|uring return|exit|panic".into());
     };
     let count: usize = count.parse()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()?;
     let io = match io.as_str() {
         "pool" => IoEngine::Pool,
+        "uring" => IoEngine::Uring,
         _ => IoEngine::Auto,
     };
     let engine = Engine::builder().num_threads(80).io(io).build_blocking()?;

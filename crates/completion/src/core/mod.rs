@@ -251,8 +251,9 @@ impl<D: Domain> Core<D> {
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {
         let mut effects = Effects::new();
         let granted = self.finish_part(key, outcome, &mut effects);
-        self.apply(effects);
+        // Before the wake: whoever it wakes may end the engine.
         self.hand_out(granted);
+        self.apply(effects);
     }
 
     /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`. By name; see
@@ -270,8 +271,8 @@ impl<D: Domain> Core<D> {
         if effects.publish_late.is_none() {
             *wakers = std::mem::take(&mut effects.wakers);
         }
-        self.apply(effects);
         self.hand_out(granted);
+        self.apply(effects);
     }
 
     /// Ends a part and grants the next, under one lock.
@@ -281,9 +282,9 @@ impl<D: Domain> Core<D> {
         outcome: PartOutcome<D>,
         effects: &mut Effects<D>,
     ) -> Granted<D> {
-        let now = self.environment.now();
         let (withdrawn, granted) = {
             let mut inner = self.lock();
+            let now = self.environment.now();
             let withdrawn = inner.finish(key, outcome, now, effects);
             (withdrawn, inner.grant(self.environment(), effects))
         };

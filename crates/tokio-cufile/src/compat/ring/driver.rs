@@ -93,6 +93,7 @@ impl Driver {
         // Not dropped when it panics: closing a ring does not wait for what it has in flight.
         let mut driver = ManuallyDrop::new(self);
         if catch_unwind(AssertUnwindSafe(|| driver.serve())).is_ok() {
+            driver.inbox.retire();
             drop(ManuallyDrop::into_inner(driver));
         } else {
             driver.give_up();
@@ -111,15 +112,7 @@ impl Driver {
             std::mem::forget(run);
             drop(ticket);
         }
-        loop {
-            while let Some(part) = self.inbox.take() {
-                drop(part);
-            }
-            if self.inbox.is_closed() {
-                return;
-            }
-            thread::park_timeout(REFUSED_PAUSE);
-        }
+        self.inbox.retire();
     }
 
     fn serve(&mut self) {
@@ -279,7 +272,7 @@ impl Driver {
 
     fn sleep(&mut self) {
         self.arm_bell();
-        if self.inbox.may_sleep() {
+        if self.inbox.may_sleep(!self.table.is_empty()) {
             self.enter(1);
             self.inbox.awake();
         }
