@@ -9,7 +9,7 @@ Commands:
   test [--no-models | --only GROUP]...   run the tests
        GROUP: tests   unit and integration tests of the workspace
               doc     examples in the documentation
-              loom    models of `completion`, every interleaving up to a bound
+              loom    models of `completion`, every interleaving within bounds
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
        --no-models    tests and doc only

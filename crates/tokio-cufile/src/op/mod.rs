@@ -73,11 +73,12 @@ fn error_of(ending: Ending<Error>) -> Option<Error> {
         Ending::Failed { fault, .. } => return Some(fault),
         Ending::Stopped(StopReason::Cancelled | StopReason::Dropped) => (
             ErrorKind::Cancelled,
-            "by its handle; every issued part has ended",
+            "by its handle; nothing more was issued, and what was has ended",
         ),
-        Ending::Stopped(StopReason::Deadline) => {
-            (ErrorKind::DeadlineExceeded, "every issued part has ended")
-        }
+        Ending::Stopped(StopReason::Deadline) => (
+            ErrorKind::DeadlineExceeded,
+            "nothing more was issued, and what was has ended",
+        ),
         Ending::Stopped(StopReason::Shutdown) | Ending::Rejected(Rejection::ShuttingDown) => (
             ErrorKind::ShuttingDown,
             "the engine admits and issues nothing more",

@@ -17,11 +17,13 @@
 pub(crate) mod coalesce;
 pub(crate) mod ranges;
 pub(crate) mod route;
+mod segment;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
+use self::segment::{LaneClass, Range, Segment, align_down, align_up, is_aligned, step};
 use crate::error::{Error, ErrorKind};
 
 /// The most bytes one system call moves: what Linux caps `read` and `write` at, less than 2 GiB.
@@ -426,103 +428,4 @@ impl Direct {
             base,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LaneClass {
-    InPlace,
-    ViaSlot,
-    Buffered,
-}
-
-/// A stretch of the file that goes by one lane, cut at `base + k * step`: a first part that
-/// begins unaligned is short, and all later ones begin aligned.
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    class: LaneClass,
-    range: Range,
-    step: u64,
-    base: u64,
-}
-
-impl Segment {
-    const EMPTY: Self = Self {
-        class: LaneClass::Buffered,
-        range: Range { start: 0, end: 0 },
-        step: 1,
-        base: 0,
-    };
-
-    fn buffered(range: Range, task_len_max: u64) -> Self {
-        let step = step(task_len_max, 1);
-        let base = if is_aligned(step, PAGE_SIZE) {
-            align_down(range.start, PAGE_SIZE)
-        } else {
-            range.start
-        };
-        Self {
-            class: LaneClass::Buffered,
-            range,
-            step,
-            base,
-        }
-    }
-
-    /// Takes the first part off.
-    fn cut(&mut self) -> Range {
-        let Range { start, end } = self.range;
-        let into_step = (start - self.base) % self.step;
-        let cut = end.min(start + (self.step - into_step));
-        debug_assert!(start < cut && cut - start <= IO_LEN_MAX);
-        self.range.start = cut;
-        Range { start, end: cut }
-    }
-
-    fn parts_total(&self) -> u64 {
-        if self.range.is_empty() {
-            return 0;
-        }
-        let before = (self.range.start - self.base) / self.step;
-        (self.range.end - self.base).div_ceil(self.step) - before
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    start: u64,
-    end: u64,
-}
-
-impl Range {
-    const fn is_empty(self) -> bool {
-        self.start >= self.end
-    }
-
-    const fn len(self) -> u64 {
-        self.end.saturating_sub(self.start)
-    }
-}
-
-/// The longest step within `len_max` that keeps parts aligned: to whole pages where that is
-/// possible, since several writers of one page take turns, and at least to `unit`.
-fn step(len_max: u64, unit: u64) -> u64 {
-    let page_unit = unit.max(PAGE_SIZE);
-    let unit = if len_max >= page_unit {
-        page_unit
-    } else {
-        unit
-    };
-    align_down(len_max, unit)
-}
-
-const fn align_down(value: u64, alignment: u64) -> u64 {
-    value & !(alignment - 1)
-}
-
-const fn align_up(value: u64, alignment: u64) -> u64 {
-    align_down(value + (alignment - 1), alignment)
-}
-
-const fn is_aligned(value: u64, alignment: u64) -> bool {
-    value & (alignment - 1) == 0
 }

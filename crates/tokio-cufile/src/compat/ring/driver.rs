@@ -185,8 +185,8 @@ impl Driver {
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
             // SAFETY: what the entry names is owned by the part's operation, or is the arena's or
-            // this driver's; the table, which is emptied by completions only, keeps the part's
-            // ticket; and the ring is dropped when the table is empty.
+            // this driver's; the table keeps the part's ticket and file until the completion, or
+            // until `give_up` leaks them; and the ring is dropped when the table is empty.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
             }
