@@ -6,6 +6,7 @@ pub mod life;
 pub mod memory;
 pub mod mount;
 pub mod pattern;
+pub mod random;
 pub mod seccomp;
 pub mod skip;
 pub mod slow_fs;

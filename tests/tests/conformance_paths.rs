@@ -148,7 +148,7 @@ fn receipt_counts_parts_times_and_no_retries_where_nothing_went_wrong() {
             "{receipt:?}"
         );
         assert!(!receipt.io_time.is_zero());
-        assert_eq!(&receipt.route, file.route());
+        assert_eq!(&*receipt.route, file.route());
     });
 }
 

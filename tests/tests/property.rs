@@ -7,21 +7,16 @@
 //! `PROPTEST_CASES=…` makes it longer. No file of old failures is kept: one that was a bug gets a
 //! test with a name.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the seed and the number of cases are proptest's own variables"
-)]
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestRunner};
 use tokio_cufile::{CacheMode, Engine};
 use tokio_cufile_tests::bench::{self, Bench, Setup, block_on, subjects};
 use tokio_cufile_tests::memory::{Memory, read, write};
-use tokio_cufile_tests::pattern;
+use tokio_cufile_tests::{pattern, random};
 
 /// Files stay below this.
 const LEN_MAX: usize = 150_000;
@@ -225,32 +220,10 @@ fn run(setup: &Setup, parent: &Path, steps: &[Step]) {
 }
 
 fn check(parent: &Path, cases: u32) {
-    let mut config = Config {
-        failure_persistence: None,
-        max_shrink_iters: 500,
-        ..Config::default()
-    };
-    // proptest's own default is 256, the same whether or not it was asked for.
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    if let RngSeed::Random = config.rng_seed {
-        let entropy = std::hash::RandomState::new();
-        config.rng_seed = RngSeed::Fixed(std::hash::BuildHasher::hash_one(&entropy, 0));
-    }
-    eprintln!(
-        "{} cases, {:?}: set PROPTEST_RNG_SEED to repeat",
-        config.cases, config.rng_seed
-    );
-    let mut runner = TestRunner::new(config);
     let steps = prop::collection::vec(step(), 1..24);
-    let result = runner.run(&(setup(), steps), |(setup, steps)| {
+    random::check(cases, &(setup(), steps), |(setup, steps)| {
         run(&setup, parent, &steps);
-        Ok(())
     });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
 }
 
 #[test]

@@ -49,17 +49,21 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
         }
         // Cloned and dropped outside the lock: a waker is foreign code (I14).
         let fresh = cx.waker().clone();
-        let stale = {
+        let (stale, settled) = {
             let mut state = self.operation.lock();
             if state.phase == Phase::Settled {
-                Some(fresh)
+                (Some(fresh), true)
             } else {
-                state.waker.replace(fresh)
+                (state.waker.replace(fresh), false)
             }
         };
         drop(stale);
-        // It may have settled before the waker was there (I13).
-        self.take().map_or(Poll::Pending, Poll::Ready)
+        // It settled before the waker was there, or whoever settles it finds the waker (I13).
+        if settled {
+            self.take().map_or(Poll::Pending, Poll::Ready)
+        } else {
+            Poll::Pending
+        }
     }
 
     fn take(&mut self) -> Option<Settlement<D, T>> {

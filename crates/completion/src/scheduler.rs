@@ -76,6 +76,10 @@ impl<D: Domain> Scheduler<D> {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.classes.iter().all(|queue| queue.by_age.is_empty())
+    }
+
     pub(crate) fn queued(&self) -> usize {
         self.classes.iter().map(|queue| queue.by_age.len()).sum()
     }

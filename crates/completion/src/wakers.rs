@@ -15,6 +15,10 @@ impl Wakers {
         Self(Vec::new())
     }
 
+    pub(crate) fn push(&mut self, waker: Waker) {
+        self.0.push(waker);
+    }
+
     pub(crate) fn append(&mut self, wakers: &mut Vec<Waker>) {
         self.0.append(wakers);
     }

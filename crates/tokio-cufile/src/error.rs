@@ -17,9 +17,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// No file at that path (`ENOENT`, a dangling link included).
+    /// No file at that path (`ENOENT`, a dangling link included; `ENOTDIR`).
     NotFound,
-    /// The system refused access (`EACCES`, `EPERM`).
+    /// The system refused access (`EACCES`, `EPERM`, `EROFS`).
     PermissionDenied,
     /// Something is there already (`EEXIST` under `create_new`).
     AlreadyExists,
@@ -29,7 +29,7 @@ pub enum ErrorKind {
     NotReadable,
     /// A write through a handle opened without write access.
     NotWritable,
-    /// An argument cannot be right: offset overflow, a limit of zero, an empty range.
+    /// An argument cannot be right: a range beyond every file, settings that exclude each other.
     InvalidInput,
     /// The file ended before an exact read was full.
     UnexpectedEof,
@@ -143,9 +143,9 @@ pub enum Operation {
     Buffer,
     /// `open`, `from_std`.
     Open,
-    /// `read_at`, `read_exact_at`.
+    /// `read_at`, `read_exact_at`, `read_ranges`, streams and readers.
     Read,
-    /// `write_at`, `write_all_at`.
+    /// `write_at`, `write_all_at`, writers.
     Write,
     /// `sync_data`, `sync_all`.
     Sync,
@@ -153,6 +153,8 @@ pub enum Operation {
     Len,
     /// `set_len`.
     SetLen,
+    /// `drop_cache`.
+    DropCache,
     /// `close`.
     Close,
     /// `shutdown`.
@@ -170,6 +172,7 @@ impl fmt::Display for Operation {
             Self::Sync => "sync",
             Self::Len => "len",
             Self::SetLen => "set_len",
+            Self::DropCache => "drop_cache",
             Self::Close => "close",
             Self::Shutdown => "shutdown",
         })
@@ -313,7 +316,7 @@ impl Error {
         self.inner.length
     }
 
-    /// The backend that reported it.
+    /// The executor that reported it; `None` where none had a hand in it.
     #[must_use]
     pub fn backend(&self) -> Option<Backend> {
         self.inner.backend

@@ -20,6 +20,9 @@
 //! | to | use |
 //! |---|---|
 //! | read or write | [`AsyncCuFile::read_at`], [`read_exact_at`](AsyncCuFile::read_exact_at), [`write_all_at`](AsyncCuFile::write_all_at) |
+//! | read many ranges at once | [`AsyncCuFile::read_ranges`] |
+//! | read or write on and on | [`AsyncCuFile::read_stream`], [`writer`](AsyncCuFile::writer) |
+//! | serve code that knows tokio's traits | [`AsyncCuFile::reader`], [`async_writer`](AsyncCuFile::async_writer) |
 //! | read into one buffer from many tasks | [`HostBuffer::part`] |
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
 //! | put a request before bulk loads | [`Transfer::priority`] |
@@ -45,15 +48,17 @@ mod os;
 mod plan;
 mod receipt;
 mod stats;
+mod stream;
 
 pub use config::{CacheMode, CompatMode, Config, IoEngine, Priority};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};
 pub use file::{AsyncCuFile, OpenOptions};
 pub use memory::{HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
-pub use op::{CancelHandle, Done, OpError, Request, Transfer};
+pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Transfer};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};
+pub use stream::{AsyncFileWriter, Chunk, FileReader, FileWriter, ReadStream};
 
 /// The README's example is a test.
 #[cfg(doctest)]

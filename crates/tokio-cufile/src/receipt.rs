@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The engine that served an operation.
@@ -11,7 +12,7 @@ use std::time::Duration;
 pub enum Backend {
     /// The compat backend's ring.
     CompatUring,
-    /// The compat backend's `preadv`/`pwritev` thread pool.
+    /// The compat backend's pool of blocking `pread` and `pwrite`.
     CompatPool,
 }
 
@@ -229,15 +230,15 @@ impl fmt::Display for Route {
 
 /// What one operation did.
 ///
-/// `bytes` counts what reached the user's memory or the file; an over-read that was discarded is
+/// `paths` counts what reached the user's memory or the file; an over-read that was discarded is
 /// not counted.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receipt {
     /// Bytes by the path they took.
     pub paths: PathBytes,
-    /// The file's route, and why.
-    pub route: Route,
+    /// The file's route, and why: shared by all receipts of the file.
+    pub route: Arc<Route>,
     /// What differed from the route for some bytes of this operation, and why; empty when nothing did.
     pub notes: Vec<Cow<'static, str>>,
     /// Parts that the operation was split into and that were issued.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Drained;
 use crate::budget::{Budget, Cost, Limits, Standing};
 use crate::disposer::DisposalList;
-use crate::domain::{Class, Domain, Tick};
+use crate::domain::{Class, Domain, Environment, Tick};
 use crate::ledger::{Doubt, Ledger};
 use crate::operation::{Ending, Operation, Phase, Rejection, Role, Spec, State, StopReason};
 use crate::policy::ReleasePolicy as _;
@@ -16,6 +16,7 @@ use crate::scheduler::{Parts, Pick, Remainder, Scheduler};
 use crate::table::Table;
 use crate::ticket::{PartKey, SlotId};
 use crate::timers::Timers;
+use crate::wakers::Wakers;
 
 pub(super) struct Inner<D: Domain> {
     pub(super) open: bool,
@@ -59,7 +60,7 @@ pub(super) type LostWrite<D> = (
 
 /// What a transition owes the outside, done after the locks are gone.
 pub(super) struct Effects<D: Domain> {
-    pub(super) wakers: Vec<Waker>,
+    pub(super) wakers: Wakers,
     /// Set by a broken policy only: the outcome that becomes visible after the wake.
     pub(super) publish_late: Option<Arc<Operation<D>>>,
     pub(super) alarm: Option<Tick>,
@@ -71,7 +72,7 @@ pub(super) struct Effects<D: Domain> {
 impl<D: Domain> Effects<D> {
     pub(super) const fn new() -> Self {
         Self {
-            wakers: Vec::new(),
+            wakers: Wakers::new(),
             publish_late: None,
             alarm: None,
             lost_write: None,
@@ -87,7 +88,11 @@ pub(super) enum Granted<D: Domain> {
         key: PartKey,
         slot: Option<SlotId>,
         task: D::Task,
+        /// What is left of an operation whose last part this is: nothing, to be dropped without
+        /// the lock.
         spent: Option<Parts<D>>,
+        /// Whether anything else is queued.
+        more: bool,
     },
     Refused(Remainder<D>),
     Nothing,
@@ -214,14 +219,18 @@ impl<D: Domain> Inner<D> {
         }
     }
 
-    pub(super) fn grant(&mut self, now: Tick, effects: &mut Effects<D>) -> Granted<D> {
+    pub(super) fn grant(
+        &mut self,
+        environment: &dyn Environment<D>,
+        effects: &mut Effects<D>,
+    ) -> Granted<D> {
         if self.stopped {
             return Granted::Nothing;
         }
         let (operation, part, class, spent) = match self.scheduler.pick(&self.budget) {
             Pick::Wait => return Granted::Nothing,
             Pick::Hopeless(operation, remainder) => {
-                self.refuse(&operation, now, effects);
+                self.refuse(&operation, environment.now(), effects);
                 return Granted::Refused(remainder);
             }
             Pick::Grant {
@@ -261,6 +270,7 @@ impl<D: Domain> Inner<D> {
             slot: slot.map(SlotId),
             task: part.task,
             spent,
+            more: !self.scheduler.is_empty(),
         }
     }
 

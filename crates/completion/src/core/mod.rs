@@ -1,7 +1,8 @@
 //! Admission, grants, settlement: every transition of every operation, under one lock.
 //!
-//! Lock order: the engine's state, then one operation's, then one ledger's. The environment, wakers
-//! and payload drops run with none of them held: a transition collects them as [`Effects`].
+//! Lock order: the engine's state, then one operation's, then one ledger's. The environment but for
+//! its clock, wakers and payload drops run with none of them held: a transition collects them as
+//! [`Effects`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -100,9 +101,7 @@ impl<D: Domain> Core<D> {
         if let Some(at) = effects.alarm {
             self.environment.set_alarm(at);
         }
-        let mut wakers = Wakers::new();
-        wakers.append(&mut effects.wakers);
-        wakers.wake();
+        effects.wakers.wake();
         if let Some(operation) = effects.publish_late {
             operation.lock().phase = Phase::Settled;
         }
@@ -123,7 +122,7 @@ impl<D: Domain> Core<D> {
         let mut effects = Effects::new();
         let deadline = spec.deadline;
         let now = self.environment.now();
-        {
+        let granted = {
             let mut inner = self.lock();
             if deadline.is_some_and(|at| at <= now) {
                 operation.lock().stop.get_or_insert(StopReason::Deadline);
@@ -136,37 +135,51 @@ impl<D: Domain> Core<D> {
                 None
             };
             inner.admit(operation, spec, refusal, &mut effects);
-            let mut state = operation.lock();
-            if let (Some(at), true) = (deadline, state.is_live()) {
-                inner.set_timer(operation, &mut state, at, &mut effects);
+            if let Some(at) = deadline {
+                let mut state = operation.lock();
+                if state.is_live() {
+                    inner.set_timer(operation, &mut state, at, &mut effects);
+                }
             }
-        }
+            inner.grant(self.environment(), &mut effects)
+        };
         self.apply(effects);
-        self.pump();
+        self.hand_out(granted);
     }
 
     /// Hands out parts for as long as permits last. Called whenever permits or work appear.
     pub(crate) fn pump(self: &Arc<Self>) {
+        let mut effects = Effects::new();
+        let granted = self.lock().grant(self.environment(), &mut effects);
+        self.apply(effects);
+        self.hand_out(granted);
+    }
+
+    /// Hands out what was granted under the lock just left, and whatever can be granted after it.
+    fn hand_out(self: &Arc<Self>, mut granted: Granted<D>) {
         loop {
-            let mut effects = Effects::new();
-            let now = self.environment.now();
-            let granted = self.lock().grant(now, &mut effects);
-            self.apply(effects);
             match granted {
                 Granted::Part {
                     key,
                     slot,
                     task,
                     spent,
+                    more,
                 } => {
                     drop(spent);
                     let core = Arc::clone(self);
                     self.environment
                         .submit(IssuedPart::new(core, key, slot, task));
+                    if !more {
+                        return;
+                    }
                 }
                 Granted::Refused(remainder) => drop(remainder),
                 Granted::Nothing => return,
             }
+            let mut effects = Effects::new();
+            granted = self.lock().grant(self.environment(), &mut effects);
+            self.apply(effects);
         }
     }
 
@@ -236,9 +249,11 @@ impl<D: Domain> Core<D> {
     /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
     /// in flight is counted and dropped (I5, I6).
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {
-        let effects = self.finish_part(key, outcome);
+        let mut effects = Effects::new();
+        let granted = self.finish_part(key, outcome, &mut effects);
+        // Before the wake: whoever it wakes may end the engine.
+        self.hand_out(granted);
         self.apply(effects);
-        self.pump();
     }
 
     /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`. By name; see
@@ -249,24 +264,32 @@ impl<D: Domain> Core<D> {
         outcome: PartOutcome<D>,
         wakers: &mut Wakers,
     ) {
-        let mut effects = self.finish_part(key, outcome);
+        let mut effects = Effects::new();
+        effects.wakers = std::mem::take(wakers);
+        let granted = self.finish_part(key, outcome, &mut effects);
         // A broken policy publishes after its wake, and must go on to do so.
         if effects.publish_late.is_none() {
-            wakers.append(&mut effects.wakers);
+            *wakers = std::mem::take(&mut effects.wakers);
         }
+        self.hand_out(granted);
         self.apply(effects);
-        self.pump();
     }
 
-    fn finish_part(&self, key: PartKey, outcome: PartOutcome<D>) -> Effects<D> {
-        let mut effects = Effects::new();
-        let withdrawn = {
+    /// Ends a part and grants the next, under one lock.
+    fn finish_part(
+        &self,
+        key: PartKey,
+        outcome: PartOutcome<D>,
+        effects: &mut Effects<D>,
+    ) -> Granted<D> {
+        let (withdrawn, granted) = {
             let mut inner = self.lock();
             let now = self.environment.now();
-            inner.finish(key, outcome, now, &mut effects)
+            let withdrawn = inner.finish(key, outcome, now, effects);
+            (withdrawn, inner.grant(self.environment(), effects))
         };
         drop(withdrawn);
-        effects
+        granted
     }
 
     /// Nobody will ever know when the part is quiet: its operation is quarantined (I3).

@@ -157,7 +157,9 @@ impl<D: Domain> Inner<D> {
             self.dispose(operation, state, effects);
         } else {
             self.note_drained(effects);
-            effects.wakers.extend(state.waker.take());
+            if let Some(waker) = state.waker.take() {
+                effects.wakers.push(waker);
+            }
             if !D::Policy::publishes_before_wake() {
                 state.phase = Phase::Issued;
                 effects.publish_late = Some(Arc::clone(operation));

@@ -1,8 +1,9 @@
 //! Which bytes of a range are in the page cache: those are copied from there, and not read again
 //! from the disk.
 
-use crate::os::{CachedPages, cached_pages};
 use std::os::fd::BorrowedFd;
+
+use crate::os::{CachedPages, cached_pages};
 
 /// A range that is cached in part is halved down to pieces of this many bytes at least. Smaller
 /// requests would cost more than the disk saves.
@@ -20,29 +21,47 @@ pub(super) struct Piece {
 }
 
 /// Where the bytes of a range are, in order and without gaps.
+///
+/// A range that is all in one place, as every small one is, needs no memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Residency {
-    pieces: Vec<Piece>,
+    first: Piece,
+    rest: Vec<Piece>,
 }
 
 impl Residency {
     /// All on the disk.
-    pub(super) fn none(len: usize) -> Self {
+    pub(super) const fn none(len: usize) -> Self {
+        let first = Piece {
+            start: 0,
+            end: len,
+            cached: false,
+        };
         Self {
-            pieces: vec![Piece {
-                start: 0,
-                end: len,
-                cached: false,
-            }],
+            first,
+            rest: Vec::new(),
         }
     }
 
     pub(super) fn pieces(&self) -> impl DoubleEndedIterator<Item = Piece> + '_ {
-        self.pieces.iter().copied()
+        std::iter::once(self.first).chain(self.rest.iter().copied())
     }
 
     pub(super) fn is_all_cached(&self) -> bool {
-        self.pieces.iter().all(|piece| piece.cached)
+        self.pieces().all(|piece| piece.cached)
+    }
+
+    /// Adds the next piece, or lengthens the last one where both are in one place.
+    fn push(&mut self, piece: Piece) {
+        let last = self.rest.last_mut().unwrap_or(&mut self.first);
+        // Nothing was found yet.
+        if last.end == 0 {
+            *last = piece;
+        } else if last.cached == piece.cached {
+            last.end = piece.end;
+        } else {
+            self.rest.push(piece);
+        }
     }
 
     /// Asks the kernel about `len` bytes at `offset`. What is not known counts as not cached.
@@ -54,34 +73,29 @@ impl Residency {
 
     /// Cuts `0..len` at multiples of `alignment`, asking `cached` about ranges.
     fn find(len: usize, alignment: usize, cached: impl Fn(usize, usize) -> CachedPages) -> Self {
-        let mut pieces: Vec<Piece> = Vec::new();
-        // Ranges yet to be judged, the next one last.
-        let mut open = vec![(0, len)];
-        while let Some((start, end)) = open.pop() {
+        let mut found = Self::none(0);
+        // Ranges yet to be judged after this one, the next one last.
+        let mut open: Vec<(usize, usize)> = Vec::new();
+        let mut next = Some((0, len));
+        while let Some((start, end)) = next {
             let middle = start + ((end - start) / 2).next_multiple_of(alignment);
             let can_halve = end - start > PIECE_LEN_MIN
                 && middle < end
-                && pieces.len() + open.len() + 2 <= PIECES_MAX;
-            let is_cached = match cached(start, end) {
-                CachedPages::All => true,
-                CachedPages::None => false,
-                CachedPages::Some if can_halve => {
-                    open.push((middle, end));
-                    open.push((start, middle));
-                    continue;
-                }
-                CachedPages::Some => false,
-            };
-            match pieces.last_mut() {
-                Some(last) if last.cached == is_cached => last.end = end,
-                _ => pieces.push(Piece {
-                    start,
-                    end,
-                    cached: is_cached,
-                }),
+                && found.pieces().count() + open.len() + 2 <= PIECES_MAX;
+            let residency = cached(start, end);
+            if residency == CachedPages::Some && can_halve {
+                open.push((middle, end));
+                next = Some((start, middle));
+                continue;
             }
+            found.push(Piece {
+                start,
+                end,
+                cached: residency == CachedPages::All,
+            });
+            next = open.pop();
         }
-        Self { pieces }
+        found
     }
 }
 
@@ -101,7 +115,7 @@ mod tests {
                 _ => CachedPages::Some,
             }
         });
-        residency.pieces
+        residency.pieces().collect()
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `run` | one part as a sequence of requests: what every executor has in common |
+//! | `target` | where a part's bytes go, in one place or in many |
 //! | `cached` | which bytes of a range are in the page cache |
 //! | `pool` | the executor of blocking calls: a full engine, and the ring's helper |
 //! | `ring` | the executor on io_uring |
@@ -12,10 +13,12 @@ mod cached;
 mod pool;
 mod ring;
 mod run;
+mod target;
 
 pub(crate) use pool::Pool;
 pub(crate) use ring::{Ring, RingConfig};
 pub(crate) use run::TransferPart;
+pub(crate) use target::Target;
 
 use completion::IssuedPart;
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "hands the memory of an operation to the kernel")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -24,17 +24,12 @@ const PATHS: Paths = Paths {
     cached: DataPath::PoolCached,
 };
 
-/// What goes to a worker.
-enum Job {
-    Part(IssuedPart<Model>),
-    Stop,
-}
-
 /// The way to the workers.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    jobs: Sender<Job>,
-    threads: usize,
+    /// `None` once stopped. Workers end when it is gone and what it sent is done: a part may be on
+    /// its way that was granted before its operation was dropped.
+    jobs: Mutex<Option<Sender<IssuedPart<Model>>>>,
 }
 
 impl Pool {
@@ -49,9 +44,11 @@ impl Pool {
         counters: &Arc<Counters>,
     ) -> Result<Self> {
         // Every part in flight has a permit and there is a thread for each permit, so the channel
-        // holds what is on its way to an idle thread, and one stop for each.
-        let (jobs, inbox) = bounded(2 * threads);
-        let pool = Self { jobs, threads };
+        // holds what is on its way to an idle thread.
+        let (jobs, inbox) = bounded(threads);
+        let pool = Self {
+            jobs: Mutex::new(Some(jobs)),
+        };
         for index in 0..threads {
             let worker = Worker {
                 inbox: inbox.clone(),
@@ -74,35 +71,38 @@ impl Pool {
 
     /// Hands a part to an idle worker. Never blocks.
     pub(crate) fn submit(&self, part: IssuedPart<Model>) {
-        match self.jobs.try_send(Job::Part(part)) {
-            Ok(()) => {}
-            // Dropping the part hands it back to the scheduler, and its operation stops.
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
-                debug_assert!(false, "more parts in flight than permits");
-                drop(job);
-            }
-        }
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = match &*jobs {
+            Some(jobs) => jobs.try_send(part).err().map(TrySendError::into_inner),
+            // Granted before its operation was dropped, and late: everything else has ended.
+            None => return drop((jobs, part)),
+        };
+        drop(jobs);
+        debug_assert!(refused.is_none(), "more parts in flight than permits");
+        // Dropping the part hands it back to the scheduler, and its operation stops.
+        drop(refused);
     }
 
-    /// Lets every worker end after what it is doing.
+    /// Lets every worker end after what there is to do.
     pub(crate) fn stop(&self) {
-        for _ in 0..self.threads {
-            if self.jobs.try_send(Job::Stop).is_err() {
-                return;
-            }
-        }
+        let jobs = self
+            .jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(jobs);
     }
 }
 
 struct Worker {
-    inbox: Receiver<Job>,
+    inbox: Receiver<IssuedPart<Model>>,
     slots: Arc<SlotArena>,
     counters: Arc<Counters>,
 }
 
 impl Worker {
     fn run(&self) {
-        while let Ok(Job::Part(part)) = self.inbox.recv() {
+        while let Ok(part) = self.inbox.recv() {
             self.execute(part);
         }
     }

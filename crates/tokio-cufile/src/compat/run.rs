@@ -13,6 +13,7 @@ use completion::{Next, PartOutcome};
 use rustix::io::Errno;
 
 use super::cached::Residency;
+use super::target::Target;
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::file::FileShared;
@@ -30,9 +31,10 @@ const PAGE_SIZE: usize = 4096;
 pub(crate) struct TransferPart {
     pub(crate) file: Arc<FileShared>,
     pub(crate) kind: Kind,
-    /// The user's bytes of this part. The operation's payload owns them.
-    pub(crate) memory: MemoryRange,
+    pub(crate) target: Target,
     pub(crate) file_offset: u64,
+    /// Bytes of the file that the part moves, gaps between its pieces included.
+    pub(crate) len: usize,
     pub(crate) lane: Lane,
     /// Executed by the ring; by a worker of the pool otherwise.
     pub(crate) by_ring: bool,
@@ -144,14 +146,18 @@ impl Run {
         run
     }
 
+    /// One piece after the other, each straight to its place.
     fn begin(&mut self, way: Way) {
-        self.now = Some(Stretch {
-            memory: self.part.memory,
-            offset: self.part.file_offset,
+        let pieces = self.part.target.pieces(self.part.file_offset);
+        let mut stretches = pieces.map(|piece| Stretch {
+            memory: piece.memory,
+            offset: piece.file_offset,
             way,
             in_slot: false,
             done: 0,
         });
+        self.now = stretches.next();
+        self.later.extend(stretches.rev());
     }
 
     /// A file that is read through the page cache, or an unaligned edge of one that is not.
@@ -164,7 +170,7 @@ impl Run {
     }
 
     fn residency(&self) -> Residency {
-        let len = self.part.memory.len();
+        let len = self.part.len;
         if self.part.kind == Kind::Write || !self.part.may_use_cache {
             return Residency::none(len);
         }
@@ -179,22 +185,26 @@ impl Run {
     }
 
     fn begin_in_place(&mut self) {
+        let Target::One(all) = self.part.target else {
+            unreachable!("the planner reads scattered pieces through a slot or the page cache")
+        };
         let residency = self.residency();
-        for piece in residency.pieces().rev() {
-            let memory = self.part.memory.sub(piece.start, piece.end - piece.start);
-            self.later.push(Stretch {
-                memory: memory.expect("the pieces cover the part"),
-                offset: self.part.file_offset + piece.start as u64,
-                way: if piece.cached {
-                    Way::Cached
-                } else {
-                    Way::Direct
-                },
-                in_slot: false,
-                done: 0,
-            });
-        }
-        self.now = self.later.pop();
+        let file_offset = self.part.file_offset;
+        let mut stretches = residency.pieces().map(|piece| Stretch {
+            memory: all
+                .sub(piece.start, piece.end - piece.start)
+                .expect("the pieces cover the part"),
+            offset: file_offset + piece.start as u64,
+            way: if piece.cached {
+                Way::Cached
+            } else {
+                Way::Direct
+            },
+            in_slot: false,
+            done: 0,
+        });
+        self.now = stretches.next();
+        self.later.extend(stretches.rev());
     }
 
     fn begin_via_slot(&mut self, lane: Lane, slot: MemoryRange) {
@@ -206,28 +216,34 @@ impl Run {
         else {
             return;
         };
-        // From the page cache no alignment is asked for, so no slot is needed.
-        if self.residency().is_all_cached() {
+        let is_cached = self.residency().is_all_cached();
+        // From the page cache no alignment is asked for, so no slot is needed. Scattered pieces
+        // still take one request that way instead of one for each.
+        if is_cached && matches!(self.part.target, Target::One(_)) {
             return self.begin(Way::Cached);
         }
         let window = usize::try_from(io_len)
             .ok()
             .and_then(|len| slot.sub(0, len));
         let window = window.expect("the planner keeps a part's window inside one slot");
-        if self.part.kind == Kind::Write {
-            let start = Instant::now();
-            // SAFETY: the operation's payload owns the source, which nobody writes meanwhile; the
-            // part has the slot alone until it is finished; a write's window is as long as it.
-            unsafe { self.part.memory.copy_to(window) };
-            self.report.copy_time += start.elapsed();
-        } else {
-            let skip = usize::try_from(skip).expect("the planner skips less than one slot");
-            self.window = Some(Window { slot: window, skip });
+        match (self.part.kind, &self.part.target) {
+            (Kind::Write, Target::One(source)) => {
+                let start = Instant::now();
+                // SAFETY: the operation's payload owns the source, which nobody writes meanwhile;
+                // the part has the slot alone until it is finished; a write's window is as long.
+                unsafe { source.copy_to(window) };
+                self.report.copy_time += start.elapsed();
+            }
+            (Kind::Write, Target::Scatter { .. }) => unreachable!("writes are of one range"),
+            (Kind::Read, _) => {
+                let skip = usize::try_from(skip).expect("the planner skips less than one slot");
+                self.window = Some(Window { slot: window, skip });
+            }
         }
         self.now = Some(Stretch {
             memory: window,
             offset: io_offset,
-            way: Way::Direct,
+            way: if is_cached { Way::Cached } else { Way::Direct },
             in_slot: true,
             done: 0,
         });
@@ -280,7 +296,9 @@ impl Run {
                     stretch.done = end;
                 }
                 if stretch.done == stretch.memory.len() {
-                    self.account(stretch);
+                    let end = self.account(stretch);
+                    // A piece may lie inside the one before it.
+                    self.done = self.done.max(end);
                     self.now = self.later.pop();
                 } else if progress {
                     self.now = Some(stretch);
@@ -307,7 +325,7 @@ impl Run {
     fn no_progress(&mut self, stretch: Stretch) {
         match self.part.kind {
             Kind::Read => {
-                self.account(stretch);
+                self.done = self.account(stretch);
                 self.later.clear();
             }
             Kind::Write => {
@@ -318,20 +336,24 @@ impl Run {
     }
 
     fn fail(&mut self, stretch: Stretch, error: Error) {
-        self.account(stretch);
+        self.done = self.account(stretch);
         self.later.clear();
         // An error behind the part's own bytes, in the rest of an over-read, is not its error.
-        if self.done < self.part.memory.len() {
+        if self.done < self.part.len {
             self.fault = Some(error);
         }
     }
 
-    /// Notes what a stretch moved of the part.
-    fn account(&mut self, stretch: Stretch) {
-        let left = self.part.memory.len() - self.done;
-        let skip = self.window.map_or(0, |window| window.skip);
-        let moved = stretch.done.saturating_sub(skip).min(left);
-        self.done += moved;
+    /// Notes what a stretch moved of the part. Gives where it ended, counted from the part's start.
+    fn account(&mut self, stretch: Stretch) -> usize {
+        let part = &self.part;
+        let end = stretch.offset + stretch.done as u64;
+        let moved = if self.window.is_some() {
+            let read = part.file_offset..end;
+            part.target.wanted(part.file_offset, read)
+        } else {
+            stretch.done
+        };
         let path = match stretch.way {
             Way::Direct => self.paths.direct,
             Way::Cached => self.paths.cached,
@@ -342,6 +364,8 @@ impl Run {
             self.report.note(note.into());
         }
         self.report.moved(path, moved);
+        let end = end.saturating_sub(self.part.file_offset);
+        usize::try_from(end).map_or(self.part.len, |end| end.min(self.part.len))
     }
 
     /// `EINVAL` for an aligned request: the file system promised more than it keeps. Once through
@@ -360,10 +384,12 @@ impl Run {
         self.later.clear();
         // What a slot holds by now is left there: the user's bytes are read anew.
         if self.window.take().is_none() {
-            self.account(stretch);
+            self.done = self.account(stretch);
         }
-        let left = self.part.memory.len() - self.done;
-        let memory = self.part.memory.sub(self.done, left);
+        let Target::One(memory) = self.part.target else {
+            return self.begin(Way::Buffered);
+        };
+        let memory = memory.sub(self.done, self.part.len - self.done);
         self.now = memory.map(|memory| Stretch {
             memory,
             offset: self.part.file_offset + self.done as u64,
@@ -383,10 +409,10 @@ impl Run {
             let start = Instant::now();
             let from = window.slot.sub(window.skip, self.done);
             let from = from.expect("what was read lies in the window");
-            // SAFETY: the operation's payload owns the destination, and the part has the slot
-            // alone until it is finished; no request is under way; `done` is at most the length
-            // of the destination.
-            unsafe { from.copy_to(self.part.memory) };
+            // SAFETY: the operation's payload owns the destination, of which this part has its
+            // bytes alone; the part has the slot alone until it is finished; no request is under
+            // way, and what was read is initialised.
+            unsafe { self.part.target.scatter(self.part.file_offset, from) };
             self.report.copy_time += start.elapsed();
         }
         let fault = self.fault.take().map(|error| self.describe(error));
@@ -402,7 +428,7 @@ impl Run {
             Kind::Read => Operation::Read,
             Kind::Write => Operation::Write,
         };
-        let left = self.part.memory.len() - self.done;
+        let left = self.part.len - self.done;
         error
             .with_operation(operation)
             .with_path(&self.part.file.path)

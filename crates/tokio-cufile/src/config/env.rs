@@ -64,7 +64,7 @@ impl Config {
                 _ => return Err(wrong(name, &value, "AUTO, ON or OFF")),
             };
         }
-        // KvikIO takes any size; parts and slots of ours hold whole pages, and fit the budget.
+        // KvikIO has no budget: a size that was meant for it brings one that holds two parts.
         let part_max = config.task_size.max(config.bounce_buffer_size);
         config.budget = config.budget.max(part_max.saturating_mul(2));
         Ok(config)

@@ -28,7 +28,7 @@ pub enum IoEngine {
     Auto,
     /// io_uring.
     Uring,
-    /// The `preadv`/`pwritev` thread pool.
+    /// The pool of blocking `pread` and `pwrite`.
     Pool,
 }
 
@@ -36,10 +36,11 @@ pub enum IoEngine {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CacheMode {
-    /// Around it where the file allows, through it otherwise.
+    /// Around it where the file allows, but for what a read finds there; through it otherwise.
     #[default]
     Auto,
-    /// Around it; opening a file that does not allow that is an error.
+    /// Around it, but for the unaligned edges of writes; opening a file that does not allow that is
+    /// an error.
     Direct,
     /// Through it.
     Cached,
@@ -49,8 +50,8 @@ pub enum CacheMode {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// Before everything else, and with an eighth of the permits reserved for it: it waits for
-    /// other urgent operations only. For what a person or a request waits for.
+    /// Before everything else, and with an eighth of the permits reserved for it: what fits into
+    /// that waits for other urgent operations only. For what a person or a request waits for.
     Urgent,
     /// The default.
     #[default]
@@ -81,13 +82,14 @@ pub struct Config {
     pub cache: CacheMode,
     /// Bytes in one part of a split operation. Default: 4 MiB, below which a copy to a GPU slows.
     pub task_size: usize,
-    /// Threads of the pool: parts through the page cache, staged ones and, without a ring, all
-    /// others in flight at once. Default: 8.
+    /// Threads of the pool, each with one part or call in flight: what goes through the page cache
+    /// by plan, staged parts above 64 KiB, files whose system may block a ring, opening, syncing and
+    /// closing; without a ring, everything. Default: 8.
     pub num_threads: usize,
-    /// Parts in flight in the ring at once. Default: 128.
+    /// Parts that the ring has in flight beside those of the threads. Default: 128.
     pub queue_depth: usize,
     /// How long the ring thread looks for the next event before it sleeps, after a part of at most
-    /// 64 KiB; zero for not at all. Default: 50 microseconds.
+    /// 64 KiB that is alone in the ring; zero for not at all. Default: 50 microseconds.
     pub spin_limit: Duration,
     /// Whether the staging slots are touched at start and registered with the ring. Default: no,
     /// since for host memory no gain is to be had: what the ring stages is at most 64 KiB, where
@@ -96,7 +98,8 @@ pub struct Config {
     pub registered_buffers: bool,
     /// Bytes in one staging slot. Default: 4 MiB, one part.
     pub bounce_buffer_size: usize,
-    /// Bytes of all parts in flight, staging slots included. Default: 64 MiB.
+    /// Bytes of all parts in flight. The staging slots have memory of their own, at most as much
+    /// again, which is obtained when they are first used. Default: 64 MiB.
     pub budget: usize,
     /// Operations that may wait at once; one more fails with `QueueFull`. Default: 1,048,576.
     pub queued_operations_max: usize,

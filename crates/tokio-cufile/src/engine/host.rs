@@ -11,7 +11,7 @@ use crate::compat::Executors;
 use crate::error::Error;
 use crate::file::lost_write;
 
-/// Lost writes kept for `shutdown`; more are counted and logged.
+/// Lost writes kept for `shutdown`; all are logged.
 const LOST_WRITES_MAX: usize = 1024;
 
 /// Orphaned writes that were lost and that no call on their file has reported.

@@ -1,5 +1,6 @@
 //! Files: opened, read, written, made durable and closed without blocking a task.
 
+mod face;
 mod options;
 mod shared;
 
@@ -9,13 +10,14 @@ use std::sync::{Arc, Mutex};
 
 use completion::{Handle, Ledger, Role};
 
+pub(crate) use self::face::Face;
 pub use self::options::OpenOptions;
 use self::shared::{Closer, Keeper};
 pub(crate) use self::shared::{FileShared, lost_write};
 use crate::engine::{Engine, Model, Shared};
 use crate::error::{Error, Operation, Result};
 use crate::memory::{IoBuf, IoBufMut};
-use crate::op::{Request, Transfer};
+use crate::op::{Ranges, Request, Transfer};
 use crate::os::{FileHandle, path_of};
 use crate::plan::Kind;
 use crate::plan::route::{self, Asked};
@@ -138,6 +140,11 @@ impl AsyncCuFile {
         })
     }
 
+    /// The file for what reads or writes it on and on.
+    pub(crate) fn face(&self) -> Face {
+        Face::new(&self.shared, &self.engine)
+    }
+
     /// The path that the file was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -176,6 +183,31 @@ impl AsyncCuFile {
     /// Also `UnexpectedEof`.
     pub fn read_exact_at<B: IoBufMut>(&self, buf: B, offset: u64) -> Transfer<B> {
         Transfer::new(&self.engine, &self.shared, Kind::Read, buf, offset, true)
+    }
+
+    /// Reads many ranges of the file into their places in `buf`, as one operation: one deadline, one
+    /// receipt, one place in the queue.
+    ///
+    /// Ranges that lie close together in the file are read by one request and copied to their
+    /// places ([`Ranges::gap_max`]); large ones are read in place, as by
+    /// [`read_at`](Self::read_at). Order does not matter, and several ranges may want the same
+    /// bytes of the file. What no range covers of `buf` stays as it is, with one exception: after
+    /// an error, the destinations of ranges may hold bytes that do not count.
+    ///
+    /// Succeeds when every range is full. `bytes` is then the sum of their lengths.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_exact_at`](Self::read_exact_at): `UnexpectedEof` names the offset at which the
+    /// file ends, or the beginning of the first range behind its end. `InvalidInput` for ranges
+    /// outside `buf`, ranges that overlap in `buf`, and more than [`Ranges::MAX`]. The first
+    /// error by file offset wins, and the bytes done are those asked for before it.
+    ///
+    /// # Cancellation
+    ///
+    /// See [`Transfer`].
+    pub fn read_ranges<B: IoBufMut>(&self, buf: B, ranges: impl Into<Ranges>) -> Transfer<B> {
+        Transfer::ranges(&self.engine, &self.shared, buf, ranges.into())
     }
 
     /// Writes `buf` at `offset` (bytes), extending the file where needed.
@@ -252,14 +284,16 @@ impl AsyncCuFile {
     }
 
     /// Drops the file's clean pages from the page cache: what the next read finds there is gone.
-    /// Dirty pages stay, so sync first.
+    /// Dirty pages stay, so sync first. Waits for earlier writes.
     ///
     /// # Errors
     ///
     /// What the file system gives.
     pub fn drop_cache(&self) -> Request<()> {
         let file = Arc::clone(&self.shared);
-        self.barrier(Operation::Sync, move || file.handle.drop_cache(0, None))
+        self.barrier(Operation::DropCache, move || {
+            file.handle.drop_cache(0, None)
+        })
     }
 
     /// Waits for every write that was started before, reports what became of dropped ones, and

@@ -9,7 +9,7 @@ use crate::engine::{LostWrites, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::os::FileHandle;
 use crate::plan::route::FileRoute;
-use crate::receipt::DataPath;
+use crate::receipt::{DataPath, Route};
 
 /// What a file and its operations share.
 #[derive(Debug)]
@@ -80,8 +80,11 @@ impl FileShared {
             route.direct = None;
             route.cached = true;
             route.cached_path = DataPath::Buffered;
-            route.route.resolved = DataPath::Buffered.name().into();
-            route.route.reason = "the file system refused an aligned direct request".into();
+            route.route = Arc::new(Route {
+                asked: route.route.asked.clone(),
+                resolved: DataPath::Buffered.name().into(),
+                reason: "the file system refused an aligned direct request".into(),
+            });
         }
         route
     }

@@ -13,7 +13,9 @@ use std::ptr::NonNull;
 
 use super::host::{HostBuffer, HostPart};
 use super::range::{EngineId, MemoryRange};
+use super::span::Span;
 use crate::error::Result;
+use crate::stream::Chunk;
 
 /// Memory that a write may take its bytes from. The operation owns it until it is done.
 ///
@@ -21,6 +23,7 @@ use crate::error::Result;
 /// |---|---|
 /// | [`HostBuffer`] | the whole buffer; `Busy` while a part is out |
 /// | [`HostPart`] | the part |
+/// | [`Chunk`] | what was read of a stream |
 /// | `Vec<u8>` | its length, not its capacity |
 /// | `&'static [u8]` | all of it |
 ///
@@ -74,6 +77,28 @@ unsafe impl sealed::Memory for HostBuffer {
 
 impl IoBuf for HostBuffer {}
 impl IoBufMut for HostBuffer {}
+
+// SAFETY: as for the whole buffer, which the span owns.
+unsafe impl sealed::Memory for Span {
+    fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange> {
+        let whole = self.buffer.prepare_whole(engine)?;
+        let range = whole.sub(self.start, self.len);
+        Ok(range.expect("a span lies inside its buffer"))
+    }
+}
+
+impl IoBuf for Span {}
+impl IoBufMut for Span {}
+
+// SAFETY: as for its span, which is there until the chunk is dropped. Not `IoBufMut`: its bytes
+// change for nobody while it lives.
+unsafe impl sealed::Memory for Chunk {
+    fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange> {
+        self.span_mut().prepare(engine)
+    }
+}
+
+impl IoBuf for Chunk {}
 
 // SAFETY: as for the buffer; the table of parts gives the range to no other part, and the buffer
 // makes no slice while this part lives.

@@ -45,10 +45,9 @@ pub struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// `len` zeroed bytes for operations of `engine`. A length of 0 is allowed and takes no memory.
     /// `len` zeroed bytes for operations of `engine`: aligned for direct I/O, on 2 MiB pages where
     /// it is that long and the system has them. See [`prefault`](Self::prefault) for buffers that
-    /// must not cost page faults later.
+    /// must not cost page faults later. A length of 0 is allowed and takes no memory.
     ///
     /// # Errors
     ///

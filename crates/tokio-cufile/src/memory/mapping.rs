@@ -12,7 +12,7 @@
 //! one page are affected (see `HostBuffer`).
 #![allow(
     unsafe_code,
-    reason = "mmap, madvise and munmap act on addresses: this file is the only one to call them"
+    reason = "mmap, madvise and munmap act on addresses: this file is the only one of the crate to call them"
 )]
 
 use std::ffi::c_void;
@@ -138,7 +138,8 @@ impl Mapping {
 ///
 /// # Safety
 ///
-/// As for [`MemoryRange::zero`].
+/// The range is mapped and writable, and until the call returns nobody else (no thread, no device)
+/// touches its bytes.
 unsafe fn touch(range: MemoryRange) {
     for offset in (0..range.len()).step_by(PAGE_SIZE_MIN) {
         // SAFETY: offset < len, so the byte is inside the range.

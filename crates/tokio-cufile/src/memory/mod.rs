@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`HostBuffer`] | the user | zeroed memory; its bytes are readable while no part is out |
 //! | [`HostPart`] | the user, or an operation in flight | sole access to one range of a buffer |
+//! | `Span` | a stream or a writer | a whole buffer of which one range is read or written |
 //! | `SlotArena` | an engine | staging slots in one mapping, hidden from children and core dumps |
 //! | `MemoryRange` | an operation's control block | an address and a length; says nothing about who may touch it |
 //!
@@ -15,9 +16,11 @@ mod host;
 mod mapping;
 mod range;
 mod slots;
+mod span;
 
 pub use buf::{IoBuf, IoBufMut};
 pub use host::{HostBuffer, HostPart, Idle};
 pub(crate) use mapping::Prefault;
 pub(crate) use range::{EngineId, MemoryRange};
 pub(crate) use slots::SlotArena;
+pub(crate) use span::Span;

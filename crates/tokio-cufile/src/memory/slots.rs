@@ -1,15 +1,16 @@
 //! Staging slots: equal pieces of one mapping, for bytes that cannot go straight to their place.
 //!
-//! A slot holds whatever passed last, perhaps for another file or another caller. So only the
-//! valid length of a slot is ever copied out of it, padding is zeroed before it is written to a
-//! file, and neither a child process nor a core dump gets the mapping.
+//! A slot holds whatever passed last, perhaps for another file or another caller. So only what the
+//! part itself has put there is copied out of it or written to a file, and neither a child process
+//! nor a core dump gets the mapping.
+
 use super::mapping::{Mapping, PAGE_SIZE_MIN, Prefault, Purpose};
 use super::range::MemoryRange;
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 /// All slots of one engine, in one mapping: one registration covers them.
 ///
-/// Says where slots lie, not who holds them: that is the pool's business.
+/// Says where slots lie, not who holds them: that is the scheduler's business.
 #[derive(Debug)]
 pub(crate) struct SlotArena {
     mapping: Mapping,
@@ -50,7 +51,7 @@ impl SlotArena {
     ///
     /// # Panics
     ///
-    /// When there is no such slot: a bug in the pool.
+    /// When there is no such slot: a bug in the scheduler.
     pub(crate) fn slot(&self, index: usize) -> MemoryRange {
         assert!(index < self.count, "slot {index} of {}", self.count);
         // No overflow: index < count, and count slots fit.

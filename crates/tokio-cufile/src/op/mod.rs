@@ -1,5 +1,8 @@
 //! Futures: a thin face over the completion model.
 
+mod outcome;
+mod parts;
+mod ranges;
 mod request;
 mod transfer;
 
@@ -8,8 +11,10 @@ use std::time::Instant;
 
 use completion::{Canceller, Class, Ending, Rejection, StopReason};
 
+pub use self::outcome::{Done, OpError};
+pub use self::ranges::{FileRange, Ranges};
 pub use self::request::Request;
-pub use self::transfer::{Done, OpError, Transfer};
+pub use self::transfer::Transfer;
 
 use crate::config::Priority;
 use crate::engine::{Model, Shared};

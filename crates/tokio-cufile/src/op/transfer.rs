@@ -8,102 +8,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use completion::{Cost, Handle, Part, Role, Settlement, Spec};
+use completion::{Handle, Role, Settlement, Spec};
 
+use super::outcome::{Done, OpError};
+use super::parts::{Cut, Parts};
+use super::ranges::Ranges;
 use super::{CancelHandle, Options, error_of};
-use crate::compat::TransferPart;
 use crate::config::Priority;
-use crate::engine::{Model, PartReport, Shared, Task};
+use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
 use crate::memory::{IoBuf, MemoryRange};
+use crate::plan::ranges::Runs;
 use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
-use crate::plan::{self, Kind, Lane, Plan};
-use crate::receipt::{Backend, PathClass, Receipt, Route};
-
-/// What a finished read or write gives back.
-#[non_exhaustive]
-pub struct Done<B> {
-    /// The buffer.
-    pub buf: B,
-    /// Bytes moved, from the buffer's start.
-    pub bytes: usize,
-    /// What happened on the way.
-    pub receipt: Receipt,
-}
-
-impl<B> fmt::Debug for Done<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Done")
-            .field("bytes", &self.bytes)
-            .field("receipt", &self.receipt)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a read or write failed, with the buffer.
-#[must_use]
-pub struct OpError<B> {
-    error: Error,
-    buf: Option<B>,
-    bytes_done: usize,
-    /// Boxed, to keep results small.
-    receipt: Option<Box<Receipt>>,
-}
-
-impl<B> OpError<B> {
-    /// The error.
-    #[must_use]
-    pub const fn error(&self) -> &Error {
-        &self.error
-    }
-
-    /// Bytes moved before it without a gap, from the buffer's start. After a failed write more may
-    /// have reached the file.
-    #[must_use]
-    pub const fn bytes_done(&self) -> usize {
-        self.bytes_done
-    }
-
-    /// What happened on the way; `None` when nothing was submitted.
-    #[must_use]
-    pub fn receipt(&self) -> Option<&Receipt> {
-        self.receipt.as_deref()
-    }
-
-    /// The error and the buffer. The buffer is `None` exactly when the error is `Quarantined`, or
-    /// `Forked` for an operation that was started before the fork.
-    pub fn into_parts(self) -> (Error, Option<B>) {
-        (self.error, self.buf)
-    }
-}
-
-impl<B> From<OpError<B>> for Error {
-    fn from(error: OpError<B>) -> Self {
-        error.error
-    }
-}
-
-impl<B> fmt::Display for OpError<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<B> fmt::Debug for OpError<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpError")
-            .field("error", &self.error)
-            .field("bytes_done", &self.bytes_done)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<B> std::error::Error for OpError<B> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.error)
-    }
-}
+use crate::plan::{self, Kind, Outline, Plan};
+use crate::receipt::{PathClass, Receipt, Route};
 
 /// A read or write on its way through the engine. Owns the buffer and gives it back.
 ///
@@ -124,10 +43,14 @@ pub struct Transfer<B> {
     file: Option<Arc<FileShared>>,
     path: Arc<Path>,
     kind: Kind,
+    /// Of the first byte asked for.
     offset: u64,
+    /// Bytes asked for.
     len: usize,
     exact: bool,
-    route: Route,
+    /// How the bytes lie, of a read of many ranges.
+    runs: Option<Arc<Runs>>,
+    route: Arc<Route>,
     options: Options,
     require: Option<PathClass>,
     submitted: Option<Instant>,
@@ -141,8 +64,20 @@ struct Payload<B> {
     span: tracing::Span,
 }
 
+/// What a transfer is to do.
+#[derive(Clone, Copy)]
+struct Asked {
+    kind: Kind,
+    /// Of the first byte asked for.
+    offset: u64,
+    /// The whole buffer where it does not say.
+    len: Option<usize>,
+    exact: bool,
+}
+
 struct Pending {
-    plan: Plan,
+    cut: Cut,
+    outline: Outline,
     memory: MemoryRange,
     route: FileRoute,
 }
@@ -187,17 +122,65 @@ impl<B> Transfer<B> {
 }
 
 impl<B: IoBuf> Transfer<B> {
+    /// All of `buf`, in one range of the file.
     pub(crate) fn new(
         engine: &Arc<Shared>,
         file: &Arc<FileShared>,
         kind: Kind,
-        mut buf: B,
+        buf: B,
         offset: u64,
         exact: bool,
     ) -> Self {
+        let cut = |memory: MemoryRange, route: &FileRoute| {
+            let plan = plan(engine, kind, offset, memory, route)?;
+            let outline = plan.outline();
+            Ok((Cut::One(plan), outline))
+        };
+        let asked = Asked {
+            kind,
+            offset,
+            len: None,
+            exact,
+        };
+        Self::planned(engine, file, buf, asked, cut)
+    }
+
+    /// Many ranges of the file into `buf`, all of them or an error.
+    pub(crate) fn ranges(
+        engine: &Arc<Shared>,
+        file: &Arc<FileShared>,
+        buf: B,
+        ranges: Ranges,
+    ) -> Self {
+        let (offset, len) = ranges.extent();
+        let asked = Asked {
+            kind: Kind::Read,
+            offset,
+            len: Some(len),
+            exact: true,
+        };
+        let cut = |memory, route: &FileRoute| ranges.plan(engine, memory, route);
+        Self::planned(engine, file, buf, asked, cut)
+    }
+
+    /// Validates and cuts; `cut` is asked where nothing speaks against the operation.
+    fn planned(
+        engine: &Arc<Shared>,
+        file: &Arc<FileShared>,
+        mut buf: B,
+        asked: Asked,
+        cut: impl FnOnce(MemoryRange, &FileRoute) -> Result<(Cut, Outline)>,
+    ) -> Self {
         let route = file.route_now();
         let memory = buf.prepare(engine.id);
-        let len = memory.as_ref().map_or(0, |memory| memory.len());
+        let whole = memory.as_ref().map_or(0, |memory| memory.len());
+        let Asked {
+            kind,
+            offset,
+            exact,
+            ..
+        } = asked;
+        let len = asked.len.unwrap_or(whole);
         let span = tracing::debug_span!(
             "cufile",
             operation = %operation_of(kind),
@@ -205,17 +188,19 @@ impl<B: IoBuf> Transfer<B> {
             offset,
             len
         );
-        let route_now = route.route.clone();
+        let route_now = Arc::clone(&route.route);
         let pending = engine.check_process().and(memory).and_then(|memory| {
             file.handle.check_access(kind)?;
-            let plan = plan(engine, kind, offset, memory, &route)?;
+            let (cut, outline) = cut(memory, &route)?;
             Ok(Pending {
-                plan,
+                cut,
+                outline,
                 memory,
                 route,
             })
         });
         let payload = Payload { buf, span };
+        let runs = pending.as_ref().ok().and_then(|pending| pending.cut.runs());
         Self {
             handle: Some(Handle::new(&engine.core, payload)),
             pending: Some(pending),
@@ -225,12 +210,17 @@ impl<B: IoBuf> Transfer<B> {
             offset,
             len,
             exact,
+            runs,
             route: route_now,
             options: Options::default(),
             require: None,
             submitted: None,
             engine: Arc::clone(engine),
         }
+    }
+
+    pub(crate) const fn bytes_asked(&self) -> usize {
+        self.len
     }
 
     /// Starts the operation now instead of at the first poll.
@@ -250,8 +240,7 @@ impl<B: IoBuf> Transfer<B> {
             return;
         }
         if let Some(class) = self.require
-            && let Err(error) =
-                check_required(class, self.kind, &pending.route, &pending.plan.outline())
+            && let Err(error) = check_required(class, self.kind, &pending.route, &pending.outline)
         {
             self.pending = Some(Err(error));
             return;
@@ -267,7 +256,7 @@ impl<B: IoBuf> Transfer<B> {
             path = %self.path.display(),
             offset = self.offset,
             len = self.len,
-            parts = pending.plan.parts_total(),
+            parts = pending.cut.parts_total(),
             "submitted"
         );
         self.submitted = Some(Instant::now());
@@ -277,10 +266,10 @@ impl<B: IoBuf> Transfer<B> {
         };
         let route = &pending.route;
         let parts = Parts {
-            staged_by_ring: route.by_ring && slots_go_by_ring(&pending.plan.outline()),
+            staged_by_ring: route.by_ring && slots_go_by_ring(&pending.outline),
             in_place_by_ring: route.by_ring,
             may_use_cache: route.may_use_cache && self.require.is_none(),
-            plan: pending.plan,
+            cut: pending.cut,
             memory: pending.memory,
             file,
             kind: self.kind,
@@ -289,7 +278,10 @@ impl<B: IoBuf> Transfer<B> {
         handle.submit(Spec {
             class: self.options.class(Priority::Normal),
             deadline: self.options.deadline(&self.engine),
-            total: self.len as u64,
+            total: self
+                .runs
+                .as_ref()
+                .map_or(self.len as u64, |runs| runs.total()),
             parts: Box::new(parts),
             ledger,
         });
@@ -334,9 +326,7 @@ impl<B: IoBuf> Transfer<B> {
     }
 
     fn outcome(&self, settlement: Settlement<Model, Payload<B>>) -> Result<Done<B>, OpError<B>> {
-        let bytes = usize::try_from(settlement.bytes)
-            .unwrap_or(usize::MAX)
-            .min(self.len);
+        let (bytes, end) = self.progress(settlement.bytes);
         let receipt = self.receipt(settlement.report, settlement.parts);
         let span = settlement
             .payload
@@ -346,7 +336,7 @@ impl<B: IoBuf> Transfer<B> {
         let worker_named_range = matches!(settlement.ending, completion::Ending::Failed { .. });
         let mut error = error_of(settlement.ending);
         if error.is_none() && self.exact && bytes < self.len {
-            error = Some(self.too_short(bytes));
+            error = Some(self.too_short(end));
         }
         span.unwrap_or_else(tracing::Span::none).in_scope(|| {
             tracing::debug!(bytes, paths = ?receipt.paths, error = ?error, "settled");
@@ -363,7 +353,6 @@ impl<B: IoBuf> Transfer<B> {
                 } else {
                     self.describe_range(error)
                 };
-                let error = error.with_backend(Backend::CompatPool);
                 Err(OpError {
                     error,
                     buf,
@@ -375,15 +364,22 @@ impl<B: IoBuf> Transfer<B> {
         }
     }
 
-    fn too_short(&self, bytes: usize) -> Error {
+    /// Bytes asked for among the operation's first `done`, and the file offset of the next one.
+    fn progress(&self, done: u64) -> (usize, u64) {
+        let (bytes, end) = match &self.runs {
+            Some(runs) => runs.progress(done),
+            None => (done, self.offset.saturating_add(done)),
+        };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        (bytes.min(self.len), end)
+    }
+
+    fn too_short(&self, end: u64) -> Error {
         match self.kind {
-            Kind::Read => {
-                let end = self.offset + bytes as u64;
-                Error::new(
-                    ErrorKind::UnexpectedEof,
-                    format!("the file ends at offset {end}"),
-                )
-            }
+            Kind::Read => Error::new(
+                ErrorKind::UnexpectedEof,
+                format!("the file ends at offset {end}"),
+            ),
             Kind::Write => Error::new(ErrorKind::WriteZero, "the file system took no more bytes"),
         }
     }
@@ -395,7 +391,7 @@ impl<B: IoBuf> Transfer<B> {
         };
         Receipt {
             paths: report.paths,
-            route: self.route.clone(),
+            route: Arc::clone(&self.route),
             notes: report.notes,
             parts,
             retries: report.retries,
@@ -472,56 +468,5 @@ impl<B> fmt::Debug for Transfer<B> {
             .field("len", &self.len)
             .field("options", &self.options)
             .finish_non_exhaustive()
-    }
-}
-
-/// The plan's parts as tasks, made one by one as they are granted.
-struct Parts {
-    plan: Plan,
-    memory: MemoryRange,
-    file: Arc<FileShared>,
-    kind: Kind,
-    in_place_by_ring: bool,
-    staged_by_ring: bool,
-    may_use_cache: bool,
-    require: Option<PathClass>,
-}
-
-impl Iterator for Parts {
-    type Item = Part<Model>;
-
-    fn next(&mut self) -> Option<Part<Model>> {
-        let part = self.plan.next()?;
-        let place = (usize::try_from(part.buf_offset), usize::try_from(part.len));
-        let memory = match place {
-            (Ok(offset), Ok(len)) => self.memory.sub(offset, len),
-            _ => None,
-        };
-        // What goes through the page cache by plan is the pool's: whoever asks for it copies it.
-        let (slot, by_ring) = match part.lane {
-            Lane::DirectInPlace => (false, self.in_place_by_ring),
-            Lane::DirectViaSlot { .. } => (true, self.staged_by_ring),
-            Lane::Buffered => (false, false),
-        };
-        Some(Part {
-            offset: part.buf_offset,
-            len: part.len,
-            cost: Cost {
-                bytes: part.len,
-                slot,
-                worker: !by_ring,
-            },
-            stages: if slot { 2 } else { 1 },
-            task: Task::Transfer(TransferPart {
-                file: Arc::clone(&self.file),
-                kind: self.kind,
-                memory: memory.expect("the plan cuts the range that it was made for"),
-                file_offset: part.file_offset,
-                lane: part.lane,
-                by_ring,
-                may_use_cache: self.may_use_cache,
-                require: self.require,
-            }),
-        })
     }
 }

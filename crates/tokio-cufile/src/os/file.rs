@@ -59,9 +59,9 @@ impl Access {
 
 /// Which file it is, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileIdentity {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
+pub(super) struct FileIdentity {
+    device: u64,
+    inode: u64,
 }
 
 impl FileIdentity {
@@ -92,14 +92,13 @@ impl FileHandle {
         buffered: OwnedFd,
         access: Access,
         direct: Result<DirectFile, Cow<'static, str>>,
-    ) -> Result<Self, Errno> {
-        let direct_refused = AtomicBool::new(false);
-        Ok(Self {
+    ) -> Self {
+        Self {
             buffered,
             direct,
-            direct_refused,
+            direct_refused: AtomicBool::new(false),
             access,
-        })
+        }
     }
 
     /// The descriptor for anything.
@@ -210,7 +209,7 @@ impl FileHandle {
     /// Dirty pages stay, so sync first; so do pages that the range holds in part.
     pub(crate) fn drop_cache(&self, offset: u64, len: Option<NonZeroU64>) -> Result<(), Error> {
         rustix::fs::fadvise(&self.buffered, offset, len, Advice::DontNeed)
-            .map_err(Error::from_errno)
+            .map_err(|errno| failed(Operation::DropCache, errno))
     }
 
     /// Closes both descriptors and returns the first error; both are closed in any case.

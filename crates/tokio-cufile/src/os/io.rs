@@ -59,14 +59,11 @@ pub(super) fn close(fd: OwnedFd) -> Result<(), Errno> {
     let status = unsafe { libc::close(fd.into_raw_fd()) };
     match status {
         0 => Ok(()),
-        // Linux has released the descriptor when it says EINTR: a second close could hit a stranger's.
-        _ => Err(last_errno()).or_else(|errno| {
-            if errno == Errno::INTR {
-                Ok(())
-            } else {
-                Err(errno)
-            }
-        }),
+        _ => match last_errno() {
+            // Linux has released the descriptor by then: a second close could hit a stranger's.
+            Errno::INTR => Ok(()),
+            errno => Err(errno),
+        },
     }
 }
 

@@ -176,7 +176,7 @@ fn assemble(
         Err(NoDirect::Reason(reason)) => Err(reason),
         Err(NoDirect::Exhausted(errno)) => return Err(Error::from_errno(errno)),
     };
-    FileHandle::new(buffered, access, direct).map_err(Error::from_errno)
+    Ok(FileHandle::new(buffered, access, direct))
 }
 
 fn require_regular(fd: BorrowedFd<'_>) -> Result<(), Error> {

@@ -38,6 +38,12 @@ impl Run {
         self.len.max(next.file_offset - self.file_offset + next.len)
     }
 
+    /// Bytes of all pieces that lie before file offset `end`.
+    pub(crate) fn wanted_before(&self, end: u64) -> u64 {
+        let before = |piece: &FileRange| end.saturating_sub(piece.file_offset).min(piece.len);
+        self.pieces.iter().map(before).sum()
+    }
+
     fn gap_before(&self, next: FileRange) -> u64 {
         (next.file_offset - self.file_offset).saturating_sub(self.len)
     }
@@ -74,11 +80,12 @@ impl fmt::Display for CoalesceError {
 impl std::error::Error for CoalesceError {}
 
 /// Merges ranges at most `gap_max` bytes apart into runs of at most `run_len_max` bytes, in file
-/// order. A range that is longer alone is a run of its own; empty ranges vanish.
+/// order. A range longer than that, or than `piece_len_max`, is a run of its own: it is worth a
+/// read without a copy. Empty ranges vanish.
 pub(crate) fn coalesce(
     mut ranges: Vec<FileRange>,
-    gap_max: u64,
-    run_len_max: u64,
+    (gap_max, run_len_max): (u64, u64),
+    piece_len_max: u64,
 ) -> Result<Vec<Run>, CoalesceError> {
     ranges.retain(|range| range.len > 0);
     check(&mut ranges)?;
@@ -86,8 +93,14 @@ pub(crate) fn coalesce(
 
     let mut runs: Vec<Run> = Vec::new();
     for range in ranges {
+        let joins = |run: &Run| {
+            run.gap_before(range) <= gap_max
+                && run.len_with(range) <= run_len_max
+                && range.len <= piece_len_max
+                && run.pieces[0].len <= piece_len_max
+        };
         match runs.last_mut() {
-            Some(run) if run.gap_before(range) <= gap_max && run.len_with(range) <= run_len_max => {
+            Some(run) if joins(run) => {
                 run.len = run.len_with(range);
                 run.pieces.push(range);
             }
@@ -131,7 +144,7 @@ mod tests {
     fn ranges_within_the_gap_are_one_run_and_others_are_not() {
         let near = [range(0, 10, 0), range(15, 10, 10)];
         let far = range(100, 10, 20);
-        let runs = coalesce(vec![far, near[1], near[0]], 5, 1000);
+        let runs = coalesce(vec![far, near[1], near[0]], (5, 1000), 1000);
         assert_eq!(
             runs,
             Ok(vec![
@@ -152,7 +165,7 @@ mod tests {
     #[test]
     fn a_run_stops_at_the_limit_and_a_longer_range_stands_alone() {
         let ranges = vec![range(0, 60, 0), range(60, 60, 60), range(120, 500, 120)];
-        let runs = coalesce(ranges, 0, 100).expect("valid");
+        let runs = coalesce(ranges, (0, 100), 100).expect("valid");
         assert_eq!(
             runs.iter().map(|run| run.len).collect::<Vec<_>>(),
             [60, 60, 500]
@@ -161,14 +174,14 @@ mod tests {
 
     #[test]
     fn the_same_bytes_may_go_to_two_places() {
-        let runs = coalesce(vec![range(0, 10, 0), range(0, 4, 50)], 0, 100).expect("valid");
+        let runs = coalesce(vec![range(0, 10, 0), range(0, 4, 50)], (0, 100), 100).expect("valid");
         assert_eq!(runs.len(), 1);
         assert_eq!((runs[0].len, runs[0].pieces.len()), (10, 2));
     }
 
     #[test]
     fn two_ranges_for_one_place_are_refused() {
-        let refused = coalesce(vec![range(0, 10, 0), range(50, 10, 9)], 0, 100);
+        let refused = coalesce(vec![range(0, 10, 0), range(50, 10, 9)], (0, 100), 100);
         let expected = CoalesceError::DestinationsOverlap(range(0, 10, 0), range(50, 10, 9));
         assert_eq!(refused, Err(expected));
     }
@@ -177,10 +190,10 @@ mod tests {
     fn a_range_beyond_the_largest_offset_is_refused_and_an_empty_one_vanishes() {
         let beyond = range(u64::MAX, 2, 0);
         assert_eq!(
-            coalesce(vec![beyond], 0, 100),
+            coalesce(vec![beyond], (0, 100), 100),
             Err(CoalesceError::RangeTooLarge(beyond))
         );
-        assert_eq!(coalesce(vec![range(5, 0, 0)], 0, 100), Ok(vec![]));
+        assert_eq!(coalesce(vec![range(5, 0, 0)], (0, 100), 100), Ok(vec![]));
     }
 
     proptest! {
@@ -189,6 +202,7 @@ mod tests {
             places in prop::collection::vec((0u64..2000, 0u64..80), 0..60),
             gap_max in 0u64..50,
             run_len_max in 0u64..400,
+            piece_len_max in 0u64..100,
         ) {
             let mut buf_offset = 0;
             let mut wanted = Vec::new();
@@ -196,13 +210,15 @@ mod tests {
                 wanted.push(range(file_offset, len, buf_offset));
                 buf_offset += len;
             }
-            let runs = coalesce(wanted.clone(), gap_max, run_len_max).expect("valid");
+            let runs = coalesce(wanted.clone(), (gap_max, run_len_max), piece_len_max).expect("valid");
             wanted.retain(|range| range.len > 0);
             let mut found: Vec<_> = runs.iter().flat_map(|run| run.pieces.clone()).collect();
             found.sort_unstable_by_key(|range| range.buf_offset);
             prop_assert_eq!(found, wanted);
             for run in &runs {
-                prop_assert!(run.pieces.len() == 1 || run.len <= run_len_max);
+                let longest = run.pieces.iter().map(|piece| piece.len).max();
+                let keeps = run.len <= run_len_max && longest <= Some(piece_len_max);
+                prop_assert!(run.pieces.len() == 1 || keeps);
                 let mut end = run.file_offset;
                 for piece in &run.pieces {
                     prop_assert!(run.file_offset <= piece.file_offset);

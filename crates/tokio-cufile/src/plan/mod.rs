@@ -14,11 +14,8 @@
 //!
 //! Validation happens here, once. Below, a part that breaks a limit is a bug.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "reads of many ranges at once call it")
-)]
 pub(crate) mod coalesce;
+pub(crate) mod ranges;
 pub(crate) mod route;
 #[cfg(test)]
 mod tests;
@@ -166,6 +163,15 @@ pub(crate) struct Outline {
     pub(crate) buffered: u64,
     /// The longest window that a part reads into a slot or writes from one.
     pub(crate) slot_io_len_max: u64,
+}
+
+impl Outline {
+    fn add(&mut self, other: &Self) {
+        self.in_place += other.in_place;
+        self.via_slot += other.via_slot;
+        self.buffered += other.buffered;
+        self.slot_io_len_max = self.slot_io_len_max.max(other.slot_io_len_max);
+    }
 }
 
 /// The parts of one request, in file order, made as they are asked for.

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use super::{DirectAlignment, Kind, Outline};
 use crate::config::{CacheMode, CompatMode, IoEngine};
@@ -92,7 +93,8 @@ pub(crate) enum DirectFacts {
 /// A file's route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRoute {
-    pub(crate) route: Route,
+    /// Shared, since every operation of the file takes it into its receipt.
+    pub(crate) route: Arc<Route>,
     /// What receipts call the way through the page cache when `cached`.
     pub(crate) cached_path: DataPath,
     /// For [`plan::Request::direct`](super::Request::direct); `None` when `cached`.
@@ -195,7 +197,7 @@ pub(crate) fn choose(
         reason: backend.map_or_else(|| why.clone(), |backend| format!("{backend}; {why}").into()),
     };
     Ok(FileRoute {
-        route,
+        route: Arc::new(route),
         cached_path: DataPath::PoolCached,
         direct,
         cached: direct.is_none(),

@@ -93,6 +93,7 @@ impl Driver {
         // Not dropped when it panics: closing a ring does not wait for what it has in flight.
         let mut driver = ManuallyDrop::new(self);
         if catch_unwind(AssertUnwindSafe(|| driver.serve())).is_ok() {
+            driver.inbox.retire();
             drop(ManuallyDrop::into_inner(driver));
         } else {
             driver.give_up();
@@ -111,15 +112,7 @@ impl Driver {
             std::mem::forget(run);
             drop(ticket);
         }
-        loop {
-            while let Some(part) = self.inbox.take() {
-                drop(part);
-            }
-            if self.inbox.is_closed() {
-                return;
-            }
-            thread::park_timeout(REFUSED_PAUSE);
-        }
+        self.inbox.retire();
     }
 
     fn serve(&mut self) {
@@ -164,7 +157,7 @@ impl Driver {
             debug_assert!(false, "calls go to the pool");
             return;
         };
-        self.spin_next = part.memory.len() <= SMALL_PART;
+        self.spin_next = part.len <= SMALL_PART;
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
         let run = Run::new(part, slot, PATHS);
         self.go_on(ticket, run);
@@ -235,7 +228,7 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
-        self.spin_next = run.part.memory.len() <= SMALL_PART;
+        self.spin_next = run.part.len <= SMALL_PART;
         run.complete(result);
         self.go_on(ticket, run);
     }

@@ -20,6 +20,8 @@ pub(super) struct Inbox {
     taken: Receiver<IssuedPart<Model>>,
     sleeping: AtomicBool,
     closed: AtomicBool,
+    /// The thread takes nothing more.
+    retired: AtomicBool,
     bell: OwnedFd,
 }
 
@@ -31,6 +33,7 @@ impl Inbox {
             taken,
             sleeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             // Blocking, or the ring's read of it would not wait.
             bell: eventfd(0, EventfdFlags::CLOEXEC)?,
         })
@@ -38,12 +41,33 @@ impl Inbox {
 
     pub(super) fn push(&self, part: IssuedPart<Model>) {
         match self.parts.try_send(part) {
-            Ok(()) => self.wake(),
+            Ok(()) => {
+                self.wake();
+                // Granted before its operation was dropped, and late: everything else has ended.
+                // The fence in `wake` lies between the part and the flag, as in `retire`.
+                if self.retired.load(Ordering::SeqCst) {
+                    self.hand_back();
+                }
+            }
             // Dropping the part hands it back to the scheduler, and its operation stops.
             Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) => {
                 debug_assert!(false, "more parts in flight than permits");
                 drop(part);
             }
+        }
+    }
+
+    /// The thread will look no more. What is in the inbox, or still comes, goes back to the
+    /// scheduler, which it would otherwise keep alive for ever.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.hand_back();
+    }
+
+    fn hand_back(&self) {
+        while let Some(part) = self.take() {
+            drop(part);
         }
     }
 

@@ -1,0 +1,116 @@
+//! The parts of a transfer as tasks, made one by one as they are granted.
+
+use std::sync::Arc;
+
+use completion::{Cost, Part};
+
+use crate::compat::{Target, TransferPart};
+use crate::engine::{Model, Task};
+use crate::file::FileShared;
+use crate::memory::MemoryRange;
+use crate::plan::ranges::{RangesPart, RangesPlan, Runs};
+use crate::plan::{Kind, Lane, Plan};
+use crate::receipt::PathClass;
+
+/// How a transfer is cut.
+pub(super) enum Cut {
+    /// One range of the file, one of memory.
+    One(Plan),
+    /// Many, with the runs that they are read in.
+    Many(RangesPlan, Arc<Runs>),
+}
+
+impl Cut {
+    pub(super) fn parts_total(&self) -> u64 {
+        match self {
+            Self::One(plan) => plan.parts_total(),
+            Self::Many(plan, _) => plan.parts_total(),
+        }
+    }
+
+    /// How the bytes of many ranges lie.
+    pub(super) fn runs(&self) -> Option<Arc<Runs>> {
+        match self {
+            Self::One(_) => None,
+            Self::Many(_, runs) => Some(Arc::clone(runs)),
+        }
+    }
+
+    /// The next part, as if the buffer were one more range of many.
+    fn next(&mut self) -> Option<RangesPart> {
+        match self {
+            Self::One(plan) => plan.next().map(|part| RangesPart {
+                offset: part.buf_offset,
+                part,
+                scatter: None,
+            }),
+            Self::Many(plan, _) => plan.next(),
+        }
+    }
+}
+
+pub(super) struct Parts {
+    pub(super) cut: Cut,
+    /// The whole buffer.
+    pub(super) memory: MemoryRange,
+    pub(super) file: Arc<FileShared>,
+    pub(super) kind: Kind,
+    pub(super) in_place_by_ring: bool,
+    pub(super) staged_by_ring: bool,
+    pub(super) may_use_cache: bool,
+    pub(super) require: Option<PathClass>,
+}
+
+impl Parts {
+    fn target(&self, part: &RangesPart, len: usize) -> Target {
+        match (part.scatter, &self.cut) {
+            (Some(run), Cut::Many(_, runs)) => Target::Scatter {
+                runs: Arc::clone(runs),
+                run,
+                memory: self.memory,
+            },
+            _ => {
+                let place = usize::try_from(part.part.buf_offset).ok();
+                let memory = place.and_then(|place| self.memory.sub(place, len));
+                Target::One(memory.expect("the plan cuts the range that it was made for"))
+            }
+        }
+    }
+}
+
+impl Iterator for Parts {
+    type Item = Part<Model>;
+
+    fn next(&mut self) -> Option<Part<Model>> {
+        let next = self.cut.next()?;
+        let part = next.part;
+        let len = usize::try_from(part.len).expect("a part is shorter than its buffer or one slot");
+        // What goes through the page cache by plan is the pool's: whoever asks for it copies it.
+        let (slot, by_ring) = match part.lane {
+            Lane::DirectInPlace => (false, self.in_place_by_ring),
+            Lane::DirectViaSlot { .. } => (true, self.staged_by_ring),
+            Lane::Buffered => (false, false),
+        };
+        Some(Part {
+            offset: next.offset,
+            len: part.len,
+            cost: Cost {
+                bytes: part.len,
+                slot,
+                worker: !by_ring,
+            },
+            stages: if slot { 2 } else { 1 },
+            task: Task::Transfer(TransferPart {
+                file: Arc::clone(&self.file),
+                kind: self.kind,
+                target: self.target(&next, len),
+                file_offset: part.file_offset,
+                len,
+                lane: part.lane,
+                by_ring,
+                may_use_cache: self.may_use_cache,
+                require: self.require,
+            }),
+        })
+    }
+}
