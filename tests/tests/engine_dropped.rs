@@ -5,10 +5,12 @@
 //! descriptors are counted until there are none.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use futures::executor::block_on;
-use tokio_cufile::{Engine, HostBuffer};
+use tokio_cufile::{AsyncCuFile, Engine, HostBuffer};
 use tokio_cufile_tests::SlowFs;
 use tokio_cufile_tests::life::{engine_threads, open, poll_once, until};
 use tokio_cufile_tests::slow_fs::{Kind, pattern};
@@ -99,4 +101,28 @@ fn an_engine_that_is_dropped_at_once_leaves_no_thread() {
     }
     drop(block_on(Engine::builder().num_threads(3).build()).unwrap());
     until(|| engine_threads() == 0);
+}
+
+/// How many descriptors of this process are of the file.
+fn descriptors(path: &Path) -> usize {
+    let all = fs::read_dir("/proc/self/fd").unwrap();
+    let links = all.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    links.filter(|link| link == path).count()
+}
+
+#[test]
+fn after_a_shutdown_a_file_that_is_dropped_with_the_engine_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, [7; 100]).unwrap();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Often, since the disposer is just on its way from the report to its end.
+    for _ in 0..300 {
+        let engine = Engine::builder().num_threads(1).build_blocking().unwrap();
+        let file = block_on(AsyncCuFile::open(&engine, &path)).unwrap();
+        let _report = block_on(engine.shutdown());
+        drop(file);
+        drop(engine);
+    }
+    until(|| descriptors(&path) == 0);
 }

@@ -19,6 +19,9 @@ use tokio_cufile_tests::{need, pattern};
 const LEN: usize = 16 << 20;
 const LEN_64: u64 = LEN as u64;
 
+/// What else is read from the disk meanwhile: where the file lies, and pages of this program.
+const METADATA_MAX: u64 = 1 << 20;
+
 /// Bytes that disks have read for this process.
 fn from_disk() -> u64 {
     let counters = fs::read_to_string("/proc/self/io").unwrap();
@@ -77,7 +80,8 @@ fn a_byte_is_read_from_the_disk_once_and_not_at_all_when_cached() {
             let paths = done.receipt.paths;
             assert_eq!(cached_bytes(paths), warm as u64, "{paths:?}");
             assert_eq!(direct_bytes(paths), cold, "{paths:?}");
-            assert_eq!(read, cold, "{warm} bytes were cached");
+            let expected = cold..cold + METADATA_MAX;
+            assert!(expected.contains(&read), "{read}; {warm} bytes were cached");
             drop(done);
             // What went around the page cache is not in it now: it goes around it again.
             let done = self::read(&engine, &path, &mut buffer);

@@ -142,13 +142,15 @@ fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
 
 fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>) {
     loop {
+        // Before the rest: what the last handle left behind is in the queue by the time it is closed.
+        let closed = bells.is_closed();
         let disposed = core.dispose();
         if disposed.panics > 0 {
             tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
         }
         if core.is_finished() {
             ended.send_replace(true);
-            if bells.is_closed() {
+            if closed {
                 break;
             }
         }

@@ -82,7 +82,11 @@ impl Ring {
         match started.recv_timeout(START_LIMIT) {
             Ok(Ok(notes)) => Ok(Self { inbox, notes }),
             Ok(Err(reason)) => Err(reason),
-            Err(_) => Err(format!("it did not come up in {START_LIMIT:?}")),
+            Err(_) => {
+                // Should it have come up just now: nobody else would end it.
+                inbox.close();
+                Err(format!("it did not come up in {START_LIMIT:?}"))
+            }
         }
     }
 
