@@ -17,7 +17,7 @@ use futures::sink::{Sink, SinkExt};
 use futures::stream::StreamExt;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio_cufile::{AsyncFileWriter, Engine, EngineBuilder, ErrorKind, FileWriter, HostBuffer};
-use tokio_cufile_tests::life::{open, until_idle};
+use tokio_cufile_tests::life::{open, poll_once, until, until_idle};
 use tokio_cufile_tests::slow_fs::Kind;
 use tokio_cufile_tests::{SlowFs, each, pattern};
 
@@ -144,7 +144,7 @@ fn a_flush_waits_for_every_write_and_close_makes_them_durable_once() {
     block_on(writer.feed(vec![1; BLOCK])).unwrap();
     let held = fs.next_held();
     let mut flush = SinkExt::<Vec<u8>>::flush(&mut writer);
-    assert!(tokio_cufile_tests::life::poll_once(&mut flush).is_pending());
+    assert!(poll_once(&mut flush).is_pending());
     held.release();
     fs.pass(Kind::Write);
     block_on(flush).unwrap();
@@ -154,6 +154,31 @@ fn a_flush_waits_for_every_write_and_close_makes_them_durable_once() {
     assert_eq!(fs.count(Kind::Sync), 1);
     let error = writer.start_send_unpin(vec![1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    until_idle(&engine);
+}
+
+#[test]
+fn a_sync_that_was_given_up_is_not_taken_for_one_of_later_writes() {
+    let Some(fs) = SlowFs::mount(LEN) else {
+        return;
+    };
+    let (engine, file) = open(&fs, engine());
+    let mut writer = file.async_writer(0);
+    block_on(writer.write_all(&[1; BLOCK])).unwrap();
+    fs.hold(Kind::Sync);
+    let mut shutdown = Box::pin(writer.shutdown());
+    let mut polled = || poll_once(&mut shutdown).is_pending();
+    until(|| polled() && fs.count(Kind::Sync) == 1);
+    drop(shutdown);
+    fs.pass(Kind::Sync);
+    fs.next_held().release();
+    block_on(writer.write_all(&[2; BLOCK])).unwrap();
+    block_on(writer.shutdown()).unwrap();
+    assert_eq!(
+        fs.count(Kind::Sync),
+        2,
+        "the second write is made durable too"
+    );
     until_idle(&engine);
 }
 

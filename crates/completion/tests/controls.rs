@@ -18,7 +18,7 @@ use tokio_cufile_completion::WhenQuiet;
 /// Asserts that `broken` is caught, and for the right reason, while `sound` passes.
 fn assert_caught(sound: fn(), broken: fn(), reason: &str) {
     sound();
-    assert_panics(reason, broken);
+    assert_panics(&[reason], broken);
 }
 
 #[test]

@@ -288,7 +288,6 @@ impl Error {
                 | ErrorKind::QueueFull
                 | ErrorKind::TooManyOpenFiles
                 | ErrorKind::OutOfMemory
-                | ErrorKind::DeadlineExceeded
         )
     }
 

@@ -27,5 +27,5 @@ pub(crate) fn explore_with(preemptions: Option<usize>, model: impl Fn() + Send +
 
 /// Asserts that exploring the model of a broken engine fails, and for the right reason.
 pub(crate) fn assert_caught(reason: &str, model: impl Fn() + Send + Sync + 'static) {
-    assert_panics(reason, || explore(model));
+    assert_panics(&[reason], || explore(model));
 }

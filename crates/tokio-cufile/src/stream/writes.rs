@@ -50,6 +50,8 @@ impl<B: IoBuf> Writes<B> {
         self.position = self.position.saturating_add(write.bytes_asked() as u64);
         let write = write.priority(self.priority).start();
         self.in_flight.push_back(write);
+        // A sync that is under way says nothing of this write.
+        self.sync = None;
     }
 
     /// Waits for the oldest write. `None`: there is none.
