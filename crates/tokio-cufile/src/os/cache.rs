@@ -26,6 +26,9 @@ const PAGE_SIZE: u64 = 4096;
 /// How many bytes speak for a range, at most.
 const SAMPLES_MAX: u64 = 4;
 
+/// A shorter range is not asked about by samples: it counts as not cached.
+const SAMPLED_LEN_MIN: u64 = 64 << 10;
+
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -61,6 +64,8 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> CachedP
                 _ => CachedPages::Some,
             }
         }
+        // What asking makes the kernel read would be most of a short range.
+        None if len < SAMPLED_LEN_MIN => CachedPages::None,
         None if samples(offset, len, next_seed()).all(|at| byte_is_cached(fd, at)) => {
             CachedPages::All
         }
