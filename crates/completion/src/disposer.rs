@@ -107,7 +107,7 @@ impl<D: Domain> Core<D> {
             (ledger, doubt, opened)
         };
         if let Some(doubt) = doubt {
-            self.environment().lost_write(ledger.name(), doubt);
+            self.environment().lost_write(ledger.path(), doubt);
         }
         self.open_barriers(opened.unwrap_or_default());
     }

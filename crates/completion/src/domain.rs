@@ -1,6 +1,8 @@
 //! What the model needs to know of the world around it.
 
 use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::budget::Cost;
@@ -49,9 +51,9 @@ pub trait Environment<D: Domain>: Send + Sync + 'static {
     /// in the disposer, or a drop left permits to grant.
     fn disposal_waits(&self);
 
-    /// An orphaned write was lost and its file, of that name, is gone: nobody else will report it
+    /// An orphaned write was lost and its file, of that path, is gone: nobody else will report it
     /// (I8).
-    fn lost_write(&self, file: &str, doubt: Doubt<D::Fault>);
+    fn lost_write(&self, file: &Arc<Path>, doubt: Doubt<D::Fault>);
 
     /// The last admitted operation has settled after admission was closed. Called once.
     fn drained(&self);

@@ -1,6 +1,7 @@
 //! Outcomes of writes that nobody awaited, kept for their file's next sync, close or commit (I8).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::sync::{Mutex, lock};
@@ -30,7 +31,7 @@ pub struct Doubt<F> {
 /// One file's ledger: which writes are outstanding, and what became of the orphaned ones.
 #[derive(Debug)]
 pub struct Ledger<F> {
-    name: Arc<str>,
+    path: Arc<Path>,
     inner: Mutex<Inner<F>>,
 }
 
@@ -46,11 +47,11 @@ struct Inner<F> {
 }
 
 impl<F: Clone> Ledger<F> {
-    /// A ledger with nothing in it, for the file of that name.
+    /// A ledger with nothing in it, for the file at that path.
     #[must_use]
-    pub fn new(name: Arc<str>) -> Self {
+    pub fn new(path: Arc<Path>) -> Self {
         Self {
-            name,
+            path,
             inner: Mutex::new(Inner {
                 next_ticket: 0,
                 outstanding: BTreeSet::new(),
@@ -62,10 +63,10 @@ impl<F: Clone> Ledger<F> {
         }
     }
 
-    /// The file's name, for reports.
+    /// The file's path, for reports.
     #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
+    pub const fn path(&self) -> &Arc<Path> {
+        &self.path
     }
 
     /// What is in doubt. Sticky: once a write was lost, every later call says so. The loss counts
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_first_loss_is_sticky_and_the_lowest_offset_is_kept() {
-        let ledger = Ledger::new("file".into());
+        let ledger = Ledger::new(Path::new("file").into());
         assert_eq!(ledger.record(Loss::Failed("EIO"), 8192), None);
         assert_eq!(ledger.record(Loss::Failed("ENOSPC"), 4096), None);
         let doubt = Doubt {
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_barrier_opens_with_the_last_write_before_it_and_ignores_later_ones() {
-        let ledger = Ledger::<()>::new("file".into());
+        let ledger = Ledger::<()>::new(Path::new("file").into());
         let (first, second) = (ledger.begin(), ledger.begin());
         assert!(ledger.wait(7));
         let later = ledger.begin();
@@ -192,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_unread_loss_is_given_out_when_the_file_goes_and_a_read_one_is_not() {
-        let unread = Ledger::new("file".into());
+        let unread = Ledger::new(Path::new("file").into());
         assert_eq!(unread.record(Loss::<()>::Torn, 0), None);
         assert!(unread.abandon().is_some());
         assert!(
@@ -200,7 +201,7 @@ mod tests {
             "nobody else will report it"
         );
 
-        let read = Ledger::new("file".into());
+        let read = Ledger::new(Path::new("file").into());
         assert_eq!(read.record(Loss::<()>::Torn, 0), None);
         assert!(read.doubt().is_some());
         assert_eq!(read.abandon(), None);

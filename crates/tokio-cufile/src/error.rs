@@ -157,8 +157,6 @@ pub enum Operation {
     DropCache,
     /// `close`.
     Close,
-    /// `shutdown`.
-    Shutdown,
 }
 
 impl fmt::Display for Operation {
@@ -174,7 +172,6 @@ impl fmt::Display for Operation {
             Self::SetLen => "set_len",
             Self::DropCache => "drop_cache",
             Self::Close => "close",
-            Self::Shutdown => "shutdown",
         })
     }
 }

@@ -106,7 +106,7 @@ impl<D: Domain> Core<D> {
             operation.lock().phase = Phase::Settled;
         }
         if let Some((ledger, doubt)) = effects.lost_write {
-            self.environment.lost_write(ledger.name(), doubt);
+            self.environment.lost_write(ledger.path(), doubt);
         }
         if effects.disposal {
             self.environment.disposal_waits();

@@ -19,6 +19,7 @@ pub(crate) mod wakers;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -103,8 +104,8 @@ impl<P: ReleasePolicy> Environment<Fake<P>> for Door<P> {
         self.0.seen().disposals_asked += 1;
     }
 
-    fn lost_write(&self, file: &str, doubt: Doubt<&'static str>) {
-        self.0.seen().lost.push((file.to_owned(), doubt));
+    fn lost_write(&self, file: &Arc<Path>, doubt: Doubt<&'static str>) {
+        self.0.seen().lost.push((file.display().to_string(), doubt));
     }
 
     fn drained(&self) {
@@ -420,7 +421,7 @@ impl<P: ReleasePolicy> Job<P> {
 }
 
 pub(crate) fn ledger() -> Arc<Ledger<&'static str>> {
-    Arc::new(Ledger::new("file".into()))
+    Arc::new(Ledger::new(Path::new("file").into()))
 }
 
 /// Asserts that `broken` is caught, and for the right reason.

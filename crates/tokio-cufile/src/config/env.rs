@@ -1,6 +1,6 @@
 //! Settings from the environment: read once, by [`Config::from_env`], and nowhere else.
 
-use super::{CompatMode, Config};
+use super::{CacheMode, CompatMode, Config, IoEngine};
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 impl Config {
@@ -12,62 +12,112 @@ impl Config {
     /// | `TOKIO_CUFILE_NUM_THREADS` | `KVIKIO_NTHREADS`, `KVIKIO_NUM_THREADS` | a count |
     /// | `TOKIO_CUFILE_TASK_SIZE` | `KVIKIO_TASK_SIZE` | bytes |
     /// | `TOKIO_CUFILE_BOUNCE_BUFFER_SIZE` | `KVIKIO_BOUNCE_BUFFER_SIZE` | bytes |
+    /// | `TOKIO_CUFILE_BUDGET` | | bytes |
+    /// | `TOKIO_CUFILE_QUEUE_DEPTH` | | a count |
+    /// | `TOKIO_CUFILE_IO` | | `AUTO`, `URING`, `POOL`; any case |
+    /// | `TOKIO_CUFILE_CACHE` | | `AUTO`, `DIRECT`, `CACHED`; any case |
     ///
     /// # Errors
     ///
     /// `InvalidInput`, naming the variable whose value cannot be understood.
     pub fn from_env() -> Result<Self> {
+        // What is not text is nothing that any of them may be, and is refused as such.
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-        Self::from_lookup(|name| std::env::var(name).ok())
+        Self::from_lookup(|name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
     }
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut config = Self::default();
-        let first = |names: &[&'static str]| {
-            names
-                .iter()
-                .find_map(|&name| lookup(name).map(|value| (name, value)))
-        };
-        let count = |names: &[&'static str], field: &mut usize| -> Result<()> {
-            if let Some((name, value)) = first(names) {
-                *field = value
-                    .trim()
-                    .parse()
-                    .map_err(|_| wrong(name, &value, "a whole number"))?;
-            }
-            Ok(())
-        };
-        count(
-            &[
-                "TOKIO_CUFILE_NUM_THREADS",
-                "KVIKIO_NTHREADS",
-                "KVIKIO_NUM_THREADS",
-            ],
-            &mut config.num_threads,
-        )?;
-        count(
-            &["TOKIO_CUFILE_TASK_SIZE", "KVIKIO_TASK_SIZE"],
-            &mut config.task_size,
-        )?;
-        count(
-            &[
-                "TOKIO_CUFILE_BOUNCE_BUFFER_SIZE",
-                "KVIKIO_BOUNCE_BUFFER_SIZE",
-            ],
-            &mut config.bounce_buffer_size,
-        )?;
-        if let Some((name, value)) = first(&["TOKIO_CUFILE_COMPAT_MODE", "KVIKIO_COMPAT_MODE"]) {
-            config.compat_mode = match value.trim().to_ascii_uppercase().as_str() {
-                "AUTO" => CompatMode::Auto,
-                "ON" | "TRUE" | "YES" | "1" => CompatMode::On,
-                "OFF" | "FALSE" | "NO" | "0" => CompatMode::Off,
-                _ => return Err(wrong(name, &value, "AUTO, ON or OFF")),
-            };
-        }
+        let read = Variables(lookup);
+        let threads = [
+            "TOKIO_CUFILE_NUM_THREADS",
+            "KVIKIO_NTHREADS",
+            "KVIKIO_NUM_THREADS",
+        ];
+        read.count(&threads, &mut config.num_threads)?;
+        let task_size = ["TOKIO_CUFILE_TASK_SIZE", "KVIKIO_TASK_SIZE"];
+        read.count(&task_size, &mut config.task_size)?;
+        let bounce = [
+            "TOKIO_CUFILE_BOUNCE_BUFFER_SIZE",
+            "KVIKIO_BOUNCE_BUFFER_SIZE",
+        ];
+        read.count(&bounce, &mut config.bounce_buffer_size)?;
+        read.count(&["TOKIO_CUFILE_QUEUE_DEPTH"], &mut config.queue_depth)?;
         // KvikIO has no budget: a size that was meant for it brings one that holds two parts.
         let part_max = config.task_size.max(config.bounce_buffer_size);
         config.budget = config.budget.max(part_max.saturating_mul(2));
+        read.count(&["TOKIO_CUFILE_BUDGET"], &mut config.budget)?;
+
+        let compat_mode = ["TOKIO_CUFILE_COMPAT_MODE", "KVIKIO_COMPAT_MODE"];
+        let modes = |text: &str| match text {
+            "AUTO" => Some(CompatMode::Auto),
+            "ON" | "TRUE" | "YES" | "1" => Some(CompatMode::On),
+            "OFF" | "FALSE" | "NO" | "0" => Some(CompatMode::Off),
+            _ => None,
+        };
+        read.word(
+            &compat_mode,
+            "AUTO, ON or OFF",
+            &mut config.compat_mode,
+            modes,
+        )?;
+        let engines = |text: &str| match text {
+            "AUTO" => Some(IoEngine::Auto),
+            "URING" => Some(IoEngine::Uring),
+            "POOL" => Some(IoEngine::Pool),
+            _ => None,
+        };
+        read.word(
+            &["TOKIO_CUFILE_IO"],
+            "AUTO, URING or POOL",
+            &mut config.io,
+            engines,
+        )?;
+        let caches = |text: &str| match text {
+            "AUTO" => Some(CacheMode::Auto),
+            "DIRECT" => Some(CacheMode::Direct),
+            "CACHED" => Some(CacheMode::Cached),
+            _ => None,
+        };
+        let cache = ["TOKIO_CUFILE_CACHE"];
+        read.word(&cache, "AUTO, DIRECT or CACHED", &mut config.cache, caches)?;
         Ok(config)
+    }
+}
+
+/// What the variables say.
+struct Variables<L>(L);
+
+impl<L: Fn(&str) -> Option<String>> Variables<L> {
+    /// The first of `names` that is set, and its value.
+    fn first(&self, names: &[&'static str]) -> Option<(&'static str, String)> {
+        names
+            .iter()
+            .find_map(|&name| (self.0)(name).map(|value| (name, value)))
+    }
+
+    fn count(&self, names: &[&'static str], field: &mut usize) -> Result<()> {
+        if let Some((name, value)) = self.first(names) {
+            let number = value.trim().parse();
+            *field = number.map_err(|_| wrong(name, &value, "a whole number"))?;
+        }
+        Ok(())
+    }
+
+    fn word<T>(
+        &self,
+        names: &[&'static str],
+        expected: &str,
+        field: &mut T,
+        meaning: impl Fn(&str) -> Option<T>,
+    ) -> Result<()> {
+        if let Some((name, value)) = self.first(names) {
+            let word = value.trim().to_ascii_uppercase();
+            *field = meaning(&word).ok_or_else(|| wrong(name, &value, expected))?;
+        }
+        Ok(())
     }
 }
 
@@ -116,8 +166,26 @@ mod tests {
     }
 
     #[test]
+    fn the_projects_own_settings_have_variables_too() {
+        let config = from(&[
+            ("TOKIO_CUFILE_IO", "pool"),
+            ("TOKIO_CUFILE_CACHE", "Direct"),
+            ("TOKIO_CUFILE_QUEUE_DEPTH", "7"),
+            ("TOKIO_CUFILE_BUDGET", "16777216"),
+        ])
+        .unwrap();
+        assert_eq!(
+            (config.io, config.cache),
+            (IoEngine::Pool, CacheMode::Direct)
+        );
+        assert_eq!((config.queue_depth, config.budget), (7, 16 << 20));
+    }
+
+    #[test]
     fn a_bad_value_names_its_variable() {
         for (name, value) in [
+            ("TOKIO_CUFILE_IO", "ring"),
+            ("TOKIO_CUFILE_CACHE", "\u{fffd}"),
             ("KVIKIO_NTHREADS", "many"),
             ("TOKIO_CUFILE_COMPAT_MODE", "2"),
         ] {

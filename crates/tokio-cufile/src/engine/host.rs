@@ -1,5 +1,6 @@
 //! What the completion model asks of this engine.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::{Doubt, Environment, IssuedPart, Tick};
@@ -62,7 +63,7 @@ impl Environment<Model> for Host {
         self.bells.disposal.ring();
     }
 
-    fn lost_write(&self, file: &str, doubt: Doubt<Error>) {
+    fn lost_write(&self, file: &Arc<Path>, doubt: Doubt<Error>) {
         self.lost_writes.report(lost_write(file, &doubt));
     }
 

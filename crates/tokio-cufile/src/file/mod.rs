@@ -121,14 +121,13 @@ impl AsyncCuFile {
         let route =
             route::choose(asked, &engine.ring, &handle.direct_facts()).map_err(Error::from)?;
         tracing::debug!(path = %path.display(), route = %route.route, "file opened");
-        let name: Arc<str> = path.to_string_lossy().into();
         let handle = Arc::new(handle);
         let shared = Arc::new(FileShared {
+            ledger: Arc::new(Ledger::new(Arc::clone(&path))),
             path,
             closer: Closer::new(engine, &handle),
             handle,
             route,
-            ledger: Arc::new(Ledger::new(name)),
             sync_failure: Mutex::new(None),
             lost_writes: Arc::clone(&engine.lost_writes),
         });

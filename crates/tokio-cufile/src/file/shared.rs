@@ -66,8 +66,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         let file = &self.0;
         if let Some(doubt) = file.ledger.abandon() {
-            file.lost_writes
-                .report(lost_write(file.ledger.name(), &doubt));
+            file.lost_writes.report(lost_write(&file.path, &doubt));
         }
     }
 }
@@ -101,7 +100,7 @@ impl FileShared {
     pub(super) fn check_intact(&self) -> Result<()> {
         self.ledger
             .doubt()
-            .map_or(Ok(()), |doubt| Err(lost_write(self.ledger.name(), &doubt)))
+            .map_or(Ok(()), |doubt| Err(lost_write(&self.path, &doubt)))
     }
 
     pub(super) fn sync(&self, call: impl FnOnce(&FileHandle) -> Result<()>) -> Result<()> {
@@ -118,7 +117,7 @@ impl FileShared {
 }
 
 /// The error of a write that nobody awaited.
-pub(crate) fn lost_write(file: &str, doubt: &Doubt<Error>) -> Error {
+pub(crate) fn lost_write(file: &Arc<Path>, doubt: &Doubt<Error>) -> Error {
     let how = match &doubt.first {
         Loss::Failed(error) => error.to_string(),
         Loss::Torn => "it was dropped when only part of it had been issued".to_owned(),
@@ -130,7 +129,7 @@ pub(crate) fn lost_write(file: &str, doubt: &Doubt<Error>) -> Error {
     );
     let error = Error::new(ErrorKind::OrphanedWrite, reason)
         .with_operation(Operation::Write)
-        .with_path(&Arc::from(Path::new(file)))
+        .with_path(file)
         .with_offset(doubt.offset);
     match &doubt.first {
         Loss::Failed(source) => error.with_source(source.clone()),
