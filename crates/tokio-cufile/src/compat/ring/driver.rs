@@ -35,6 +35,9 @@ const BELL: u64 = u64::MAX;
 /// After a part of at most this size the thread looks for the next event before it sleeps.
 const SMALL_PART: usize = 64 << 10;
 
+/// So many small parts one at a time, and the next is expected soon.
+const LONE_PARTS_MIN: u64 = 4;
+
 /// Between attempts to enter a kernel that refuses.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
@@ -46,7 +49,8 @@ pub(super) struct Driver {
     slots_registered: bool,
     counters: Arc<Counters>,
     spin: Duration,
-    spin_next: bool,
+    /// Small parts in a row, each of which came when no other was there.
+    lone_parts: u64,
     bell_armed: bool,
     /// Of operations that have settled since the last round.
     wakers: Wakers,
@@ -80,7 +84,7 @@ impl Driver {
             slots,
             counters,
             spin: config.spin,
-            spin_next: false,
+            lone_parts: 0,
             bell_armed: false,
             wakers: Wakers::new(),
             bell_count: Box::new(0),
@@ -157,7 +161,8 @@ impl Driver {
             debug_assert!(false, "calls go to the pool");
             return;
         };
-        self.spin_next = part.len <= SMALL_PART;
+        let is_lone = part.len <= SMALL_PART && self.table.is_empty() && self.inbox.is_empty();
+        self.lone_parts = if is_lone { self.lone_parts + 1 } else { 0 };
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
         let run = Run::new(part, slot, PATHS);
         self.go_on(ticket, run);
@@ -228,7 +233,6 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
-        self.spin_next = run.part.len <= SMALL_PART;
         run.complete(result);
         self.go_on(ticket, run);
     }
@@ -248,12 +252,11 @@ impl Driver {
         }
     }
 
-    /// Looks for an event for a while, after a small part that is or was alone: with several in
-    /// flight there is always one to wake the thread, and the tasks need the processor. Whether
-    /// there was an event.
+    /// Looks for an event for a while, where small parts come one at a time. With several in flight
+    /// there is always one to wake the thread, and the tasks need the processor. Whether there was
+    /// an event.
     fn spin_for_event(&mut self) -> bool {
-        let alone = self.table.len() <= 1;
-        if !std::mem::take(&mut self.spin_next) || !alone || self.spin.is_zero() {
+        if self.lone_parts < LONE_PARTS_MIN || self.spin.is_zero() {
             return false;
         }
         self.enter(0);
