@@ -157,7 +157,7 @@ fn random(args: &Args, workload: &'static str, reference: Entry, depth: usize) -
         entries.push(fio::entry());
     }
     entries.extend(ours::entries(Shape::Requests, CacheMode::Direct));
-    entries.push(ours::no_spin());
+    entries.push(ours::spin());
     if depth > 1 {
         entries.push(ours::wide_pool());
     }

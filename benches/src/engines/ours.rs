@@ -60,12 +60,13 @@ pub(crate) fn wide_pool() -> Entry {
     })
 }
 
-/// With a ring thread that sleeps as soon as it has nothing to do.
-pub(crate) fn no_spin() -> Entry {
-    Entry::new("ours uring, no spin", |job| {
+/// With a ring thread that looks for the next event for a while, where small parts come one at a
+/// time.
+pub(crate) fn spin() -> Entry {
+    Entry::new("ours uring, 50 us spin", |job| {
         let settings = Engine::builder()
             .io(IoEngine::Uring)
-            .spin_limit(Duration::ZERO);
+            .spin_limit(Duration::from_micros(50));
         Ours::prepare(job, settings, Shape::Requests, CacheMode::Direct)
     })
 }

@@ -88,8 +88,10 @@ pub struct Config {
     pub num_threads: usize,
     /// Parts that the ring has in flight beside those of the threads. Default: 128.
     pub queue_depth: usize,
-    /// How long the ring thread looks for the next event before it sleeps, after a part of at most
-    /// 64 KiB that is alone in the ring; zero for not at all. Default: 50 microseconds.
+    /// How long the ring thread looks for the next event before it sleeps, where parts of at most
+    /// 64 KiB come one at a time; zero for not at all. Default: zero. Measured with 50 microseconds
+    /// on a disk that answers in 57: 7 % off the median of a lone 4 KiB read, which is within the
+    /// noise, for 1.7 times the CPU time. A faster disk gains more.
     pub spin_limit: Duration,
     /// Whether the staging slots are touched at start and registered with the ring. Default: no,
     /// since for host memory no gain is to be had: what the ring stages is at most 64 KiB, where
@@ -117,7 +119,7 @@ impl Default for Config {
             task_size: 4 << 20,
             num_threads: 8,
             queue_depth: 128,
-            spin_limit: Duration::from_micros(50),
+            spin_limit: Duration::ZERO,
             registered_buffers: false,
             bounce_buffer_size: 4 << 20,
             budget: 64 << 20,
