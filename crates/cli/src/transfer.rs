@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio_cufile::{
-    AsyncCuFile, Config, Engine, Error, ErrorKind, HostBuffer, OpenOptions, PathClass, Receipt,
-    Request, Transfer,
+    AsyncCuFile, Config, Engine, Error, ErrorKind, HostBuffer, IoBuf, OpenOptions, PathClass,
+    Receipt, Request, Transfer,
 };
 
 use crate::failure::Failure;
@@ -37,14 +37,18 @@ impl Limits {
         }
     }
 
-    fn bound<B>(&self, mut transfer: Transfer<B>) -> Transfer<B> {
+    async fn settle<B: IoBuf>(self, mut transfer: Transfer<B>) -> Result<Settled, Error> {
         if let Some(class) = self.require {
             transfer = transfer.require(class);
         }
         if let Some(instant) = self.deadline {
             transfer = transfer.deadline(instant);
         }
-        transfer
+        let done = transfer.await?;
+        Ok(Settled {
+            bytes: done.bytes,
+            receipt: done.receipt,
+        })
     }
 
     /// The same deadline for an open, a sync or a close.
@@ -90,11 +94,7 @@ pub(crate) async fn read(
     limits: Limits,
 ) -> Result<Settled, Error> {
     let part = buffer.part(0..length)?;
-    let done = limits.bound(file.read_at(part, offset)).await?;
-    Ok(Settled {
-        bytes: done.bytes,
-        receipt: done.receipt,
-    })
+    limits.settle(file.read_at(part, offset)).await
 }
 
 /// Writes all `length` bytes at the front of `buffer`.
@@ -106,11 +106,7 @@ pub(crate) async fn write(
     limits: Limits,
 ) -> Result<Settled, Error> {
     let part = buffer.part(0..length)?;
-    let done = limits.bound(file.write_all_at(part, offset)).await?;
-    Ok(Settled {
-        bytes: done.bytes,
-        receipt: done.receipt,
-    })
+    limits.settle(file.write_all_at(part, offset)).await
 }
 
 /// Opens for reading.

@@ -9,7 +9,7 @@ mod transfer;
 use std::fmt;
 use std::time::Instant;
 
-use completion::{Canceller, Class, Ending, Rejection, StopReason};
+use completion::{Canceller, Class, Ending, Handle, Rejection, StopReason};
 
 pub use self::outcome::{Done, OpError};
 pub use self::ranges::{FileRange, Ranges};
@@ -33,6 +33,13 @@ pub struct CancelHandle {
 }
 
 impl CancelHandle {
+    fn new<T>(handle: &Handle<Model, T>, engine: &Shared) -> Self {
+        Self {
+            canceller: handle.canceller(),
+            process: engine.process,
+        }
+    }
+
     /// Asks the operation to stop. Without effect on one that has ended. Before the operation is
     /// started, it will resolve to `Cancelled` when it is.
     pub fn cancel(&self) {

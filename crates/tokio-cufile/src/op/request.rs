@@ -78,10 +78,7 @@ impl<T> Request<T> {
     #[must_use]
     pub fn cancel_handle(&self) -> CancelHandle {
         let handle = self.handle.as_ref().expect("the future has not completed");
-        CancelHandle {
-            canceller: handle.canceller(),
-            process: self.engine.process,
-        }
+        CancelHandle::new(handle, &self.engine)
     }
 }
 
