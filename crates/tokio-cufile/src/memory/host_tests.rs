@@ -2,16 +2,18 @@
 //! a part, a waiter that is never woken. Method: every rule by itself, then random sequences of
 //! lending, splitting and dropping against a naive model that marks each byte.
 
+use std::future::Future;
 use std::panic::panic_any;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::task::Wake;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::ErrorKind;
 
 #[derive(Default)]
 struct CountingWaker(AtomicUsize);
@@ -143,7 +145,7 @@ fn the_buffer_is_closed_while_a_part_is_out() {
     assert_eq!(kind(buffer.as_mut_slice()), ErrorKind::Busy);
     assert_eq!(kind(buffer.prefault()), ErrorKind::Busy);
     assert_eq!(
-        kind(buffer.prepare_whole(buffer.shared.engine)),
+        kind(buffer.prepare_whole(buffer.shared.lender.engine)),
         ErrorKind::Busy
     );
     drop(part);
@@ -214,7 +216,7 @@ fn splitting_off_nothing_or_everything_keeps_one_part_out() {
 #[test]
 fn another_engine_is_refused() {
     let mut buffer = buffer(100);
-    let mine = buffer.shared.engine;
+    let mine = buffer.shared.lender.engine;
     let other = EngineId::unique();
     assert_eq!(kind(buffer.prepare_whole(other)), ErrorKind::WrongEngine);
     assert_eq!(buffer.prepare_whole(mine).unwrap().len(), 100);
@@ -276,7 +278,7 @@ fn a_dropped_waiter_is_forgotten() {
         let mut idle = pin!(buffer.idle());
         assert!(poll(&mut idle, &waker).is_pending());
     }
-    assert_eq!(buffer.shared.lock().waiters.len(), 0);
+    assert_eq!(buffer.shared.lender.lock().waiters.len(), 0);
     assert_eq!(Arc::strong_count(&waker), 1);
     drop(part);
     assert_eq!(waker.count(), 0);

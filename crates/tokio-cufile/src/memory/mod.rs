@@ -13,13 +13,15 @@
 
 mod buf;
 mod host;
+mod lent;
 mod mapping;
 mod range;
 mod slots;
 mod span;
 
 pub use buf::{IoBuf, IoBufMut};
-pub use host::{HostBuffer, HostPart, Idle};
+pub use host::{HostBuffer, HostPart};
+pub use lent::Idle;
 pub(crate) use mapping::Prefault;
 pub(crate) use range::{EngineId, MemoryRange};
 pub(crate) use slots::SlotArena;
