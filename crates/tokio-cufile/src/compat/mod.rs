@@ -4,6 +4,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `run` | one part as a sequence of requests: what every executor has in common |
+//! | `stretch` | bytes of a part that go one way |
 //! | `target` | where a part's bytes go, in one place or in many |
 //! | `cached` | which bytes of a range are in the page cache |
 //! | `pool` | the executor of blocking calls: a full engine, and the ring's helper |
@@ -13,6 +14,7 @@ mod cached;
 mod pool;
 mod ring;
 mod run;
+mod stretch;
 mod target;
 
 pub(crate) use pool::Pool;

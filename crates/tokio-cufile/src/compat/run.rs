@@ -12,12 +12,13 @@ use std::time::Instant;
 use completion::{Next, PartOutcome};
 use rustix::io::Errno;
 
-use super::cached::Residency;
+use super::cached::{Piece, Residency};
+use super::stretch::{Stretch, Way};
 use super::target::Target;
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::file::FileShared;
-use crate::memory::MemoryRange;
+use crate::memory::{DeviceRange, MemoryRange, Region};
 use crate::plan::{Kind, Lane};
 use crate::receipt::{Backend, DataPath, PathClass};
 
@@ -51,27 +52,6 @@ pub(crate) struct Paths {
     pub(crate) cached: DataPath,
 }
 
-/// Which descriptor a request goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Direct,
-    /// Bytes that are in the page cache, or a file that is read so.
-    Cached,
-    /// Through the page cache where the direct way was wanted.
-    Buffered,
-}
-
-/// Bytes that go one way, one after the other.
-#[derive(Clone, Copy, Debug)]
-struct Stretch {
-    memory: MemoryRange,
-    offset: u64,
-    way: Way,
-    /// The memory is the part's slot.
-    in_slot: bool,
-    done: usize,
-}
-
 /// A request to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -96,7 +76,16 @@ impl Request {
     }
 }
 
-/// A slot read: which part of the window is the user's.
+/// What to do next for a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// Make this request, and tell what became of it by [`Run::complete`].
+    Io(Request),
+    /// Have the device copy what [`Run::copies`] names, and tell by [`Run::copied`].
+    Copy,
+}
+
+/// A part's use of its slot: which bytes of it are the part's.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     slot: MemoryRange,
@@ -111,6 +100,9 @@ pub(crate) struct Run {
     /// What comes after, the next one last.
     later: Vec<Stretch>,
     window: Option<Window>,
+    /// The device has yet to copy between the slot and the user's memory: before the first request
+    /// of a write, after the last one of a read.
+    copy_due: bool,
     /// Bytes of the part moved, without a gap from its start.
     done: usize,
     fault: Option<Error>,
@@ -124,6 +116,7 @@ impl Run {
     pub(crate) fn new(part: TransferPart, slot: Option<MemoryRange>, paths: Paths) -> Self {
         let start = Instant::now();
         let mut run = Self {
+            copy_due: part.target.is_device(),
             part,
             paths,
             now: None,
@@ -138,26 +131,34 @@ impl Run {
         match (run.part.lane, slot) {
             (Lane::Buffered, _) => run.begin(run.buffered_way()),
             (Lane::DirectInPlace, _) => run.begin_in_place(),
-            (lane @ Lane::DirectViaSlot { .. }, Some(slot)) => run.begin_via_slot(lane, slot),
-            (Lane::DirectViaSlot { .. }, None) => {
+            (Lane::DirectViaSlot { .. } | Lane::BufferedViaSlot, Some(slot)) => {
+                run.begin_via_slot(slot);
+            }
+            (Lane::DirectViaSlot { .. } | Lane::BufferedViaSlot, None) => {
                 unreachable!("the scheduler grants a slot to every part that asks for one")
             }
         }
         run
     }
 
+    fn go(&mut self, mut stretches: impl DoubleEndedIterator<Item = Stretch>) {
+        self.now = stretches.next();
+        self.later.extend(stretches.rev());
+    }
+
     /// One piece after the other, each straight to its place.
     fn begin(&mut self, way: Way) {
         let pieces = self.part.target.pieces(self.part.file_offset);
-        let mut stretches = pieces.map(|piece| Stretch {
-            memory: piece.memory,
-            offset: piece.file_offset,
-            way,
-            in_slot: false,
-            done: 0,
-        });
-        self.now = stretches.next();
-        self.later.extend(stretches.rev());
+        let stretches: Vec<_> = pieces
+            .map(|piece| Stretch {
+                memory: in_host(piece.memory),
+                offset: piece.file_offset,
+                way,
+                in_slot: false,
+                done: 0,
+            })
+            .collect();
+        self.go(stretches.into_iter());
     }
 
     /// A file that is read through the page cache, or an unaligned edge of one that is not.
@@ -169,91 +170,107 @@ impl Run {
         }
     }
 
-    fn residency(&self) -> Residency {
-        let len = self.part.len;
-        if self.part.kind == Kind::Write || !self.part.may_use_cache {
+    /// Where the part's bytes from `offset` of the file on are.
+    fn residency(&self, offset: u64) -> Residency {
+        let part = &self.part;
+        let before = usize::try_from(part.file_offset - offset).unwrap_or(usize::MAX);
+        let len = part.len + before;
+        if part.kind == Kind::Write || !part.may_use_cache {
             return Residency::none(len);
         }
-        let file = &self.part.file;
         let alignment = self.direct_step().max(PAGE_SIZE);
-        Residency::look(
-            file.handle.buffered_fd(),
-            self.part.file_offset,
-            len,
-            alignment,
-        )
+        Residency::look(part.file.handle.buffered_fd(), offset, len, alignment)
     }
 
     fn begin_in_place(&mut self) {
         let Target::One(all) = self.part.target else {
             unreachable!("the planner reads scattered pieces through a slot or the page cache")
         };
-        let residency = self.residency();
-        let file_offset = self.part.file_offset;
-        let mut stretches = residency.pieces().map(|piece| Stretch {
-            memory: all
-                .sub(piece.start, piece.end - piece.start)
-                .expect("the pieces cover the part"),
-            offset: file_offset + piece.start as u64,
-            way: if piece.cached {
-                Way::Cached
-            } else {
-                Way::Direct
-            },
-            in_slot: false,
-            done: 0,
-        });
-        self.now = stretches.next();
-        self.later.extend(stretches.rev());
+        let (all, offset) = (in_host(all), self.part.file_offset);
+        let residency = self.residency(offset);
+        self.go(residency.pieces().map(|piece| stretch_of(piece, all, offset)));
     }
 
-    fn begin_via_slot(&mut self, lane: Lane, slot: MemoryRange) {
-        let Lane::DirectViaSlot {
-            io_offset,
-            io_len,
-            skip,
-        } = lane
-        else {
-            return;
+    fn begin_via_slot(&mut self, slot: MemoryRange) {
+        let (io_offset, io_len, skip, way) = match self.part.lane {
+            Lane::DirectViaSlot {
+                io_offset,
+                io_len,
+                skip,
+            } => (io_offset, io_len, skip, None),
+            _ => {
+                let len = self.part.len as u64;
+                (self.part.file_offset, len, 0, Some(self.buffered_way()))
+            }
         };
-        let is_cached = self.residency().is_all_cached();
+        let residency = match way {
+            None => self.residency(io_offset),
+            Some(_) => Residency::none(self.part.len),
+        };
         // From the page cache no alignment is asked for, so no slot is needed. Scattered pieces
         // still take one request that way instead of one for each.
-        if is_cached && matches!(self.part.target, Target::One(_)) {
+        if residency.is_all_cached() && matches!(self.part.target, Target::One(Region::Host(_))) {
             return self.begin(Way::Cached);
         }
         let window = usize::try_from(io_len)
             .ok()
             .and_then(|len| slot.sub(0, len));
         let window = window.expect("the planner keeps a part's window inside one slot");
-        match (self.part.kind, &self.part.target) {
-            (Kind::Write, Target::One(source)) => {
-                let start = Instant::now();
-                // SAFETY: the operation's payload owns the source, which nobody writes meanwhile;
-                // the part has the slot alone until it is finished; a write's window is as long.
-                unsafe { source.copy_to(window) };
-                self.report.copy_time += start.elapsed();
-            }
-            (Kind::Write, Target::Scatter { .. }) => unreachable!("writes are of one range"),
-            (Kind::Read, _) => {
-                let skip = usize::try_from(skip).expect("the planner skips less than one slot");
-                self.window = Some(Window { slot: window, skip });
-            }
+        let skip = usize::try_from(skip).expect("the planner skips less than one slot");
+        self.window = Some(Window { slot: window, skip });
+        if self.part.kind == Kind::Write && !self.part.target.is_device() {
+            self.stage(window);
         }
-        self.now = Some(Stretch {
-            memory: window,
-            offset: io_offset,
-            way: if is_cached { Way::Cached } else { Way::Direct },
-            in_slot: true,
-            done: 0,
-        });
+        let mut stretches: Vec<_> = residency
+            .pieces()
+            .map(|piece| stretch_of(piece, window, io_offset))
+            .collect();
+        if let Some(last) = stretches.last_mut() {
+            // What is read beyond the part, up to the next block.
+            let start = usize::try_from(last.offset - io_offset).unwrap_or(usize::MAX);
+            let rest = window.sub(start, window.len() - start);
+            last.memory = rest.expect("it begins in the window");
+        }
+        for stretch in &mut stretches {
+            stretch.in_slot = true;
+            stretch.way = way.unwrap_or(stretch.way);
+        }
+        self.go(stretches.into_iter());
     }
 
-    /// The next request; `None` when the part is over, one way or the other.
-    pub(crate) fn next(&mut self) -> Option<Request> {
-        let stretch = self.now?;
-        // After a result that broke the alignment, the last block is moved again.
-        let from = self.resume_at(stretch);
+    /// Copies a write's bytes from host memory to its slot.
+    fn stage(&mut self, window: MemoryRange) {
+        let Target::One(source) = self.part.target else {
+            unreachable!("writes are of one range")
+        };
+        let start = Instant::now();
+        // SAFETY: the operation's payload owns the source, which nobody writes meanwhile; the part
+        // has the slot alone until it is finished; a write's window is as long.
+        unsafe { in_host(source).copy_to(window) };
+        self.report.copy_time += start.elapsed();
+    }
+
+    /// The next step; `None` when the part is over, one way or the other. `advance` is asked before
+    /// a step that nobody waits for any more (I17).
+    pub(crate) fn next(&mut self, advance: impl FnOnce() -> Next) -> Option<Step> {
+        let is_write = self.part.kind == Kind::Write;
+        if self.copy_due && is_write && self.fault.is_none() {
+            self.asked_at = Instant::now();
+            return Some(Step::Copy);
+        }
+        if let Some(stretch) = self.now {
+            return self.request(stretch).map(Step::Io);
+        }
+        let is_read_whole = self.copy_due && !is_write && self.done > 0;
+        if is_read_whole && advance() == Next::Proceed {
+            self.asked_at = Instant::now();
+            return Some(Step::Copy);
+        }
+        None
+    }
+
+    fn request(&mut self, stretch: Stretch) -> Option<Request> {
+        let from = stretch.resume_at(self.direct_step());
         self.asked_at = Instant::now();
         Some(Request {
             kind: self.part.kind,
@@ -265,12 +282,38 @@ impl Run {
         })
     }
 
-    fn resume_at(&self, stretch: Stretch) -> usize {
-        let step = match stretch.way {
-            Way::Direct => self.direct_step(),
-            Way::Cached | Way::Buffered => 1,
+    /// What the device is to copy: bytes in the slot, and their place in the device's memory. The
+    /// part's kind says which way.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = (MemoryRange, DeviceRange)> + '_ {
+        let len = match self.part.kind {
+            Kind::Read => self.done,
+            Kind::Write => self.part.len,
         };
-        stretch.done - stretch.done % step
+        let staged = self
+            .window
+            .and_then(|window| window.slot.sub(window.skip, len));
+        let target = &self.part.target;
+        let pieces = staged.map(|staged| target.staged(self.part.file_offset, staged));
+        pieces
+            .into_iter()
+            .flatten()
+            .filter_map(|(staged, memory)| match memory {
+                Region::Device(memory) => Some((staged, memory)),
+                Region::Host(_) => None,
+            })
+    }
+
+    /// What became of the copies, which are over.
+    pub(crate) fn copied(&mut self, result: Result<(), Error>) {
+        self.report.copy_time += self.asked_at.elapsed();
+        self.copy_due = false;
+        if let Err(error) = result {
+            // How far they came is not known.
+            self.done = 0;
+            self.now = None;
+            self.later.clear();
+            self.fault = Some(error);
+        }
     }
 
     /// What a direct request's place and length are multiples of.
@@ -288,17 +331,15 @@ impl Run {
         };
         match result {
             Ok(moved) => {
-                let end = self.resume_at(stretch) + moved;
+                let end = stretch.resume_at(self.direct_step()) + moved;
                 let progress = end > stretch.done;
                 if progress {
                     self.idle = 0;
                     self.report.retries += u64::from(stretch.done > 0);
                     stretch.done = end;
                 }
-                if stretch.done == stretch.memory.len() {
-                    let end = self.account(stretch);
-                    // A piece may lie inside the one before it.
-                    self.done = self.done.max(end);
+                if stretch.is_done() {
+                    self.account(stretch);
                     self.now = self.later.pop();
                 } else if progress {
                     self.now = Some(stretch);
@@ -325,7 +366,7 @@ impl Run {
     fn no_progress(&mut self, stretch: Stretch) {
         match self.part.kind {
             Kind::Read => {
-                self.done = self.account(stretch);
+                self.account(stretch);
                 self.later.clear();
             }
             Kind::Write => {
@@ -336,7 +377,7 @@ impl Run {
     }
 
     fn fail(&mut self, stretch: Stretch, error: Error) {
-        self.done = self.account(stretch);
+        self.account(stretch);
         self.later.clear();
         // An error behind the part's own bytes, in the rest of an over-read, is not its error.
         if self.done < self.part.len {
@@ -344,12 +385,11 @@ impl Run {
         }
     }
 
-    /// Notes what a stretch moved of the part. Gives where it ended, counted from the part's start.
-    fn account(&mut self, stretch: Stretch) -> usize {
+    /// Notes what a stretch moved of the part.
+    fn account(&mut self, stretch: Stretch) {
         let part = &self.part;
-        let end = stretch.offset + stretch.done as u64;
-        let moved = if self.window.is_some() {
-            let read = part.file_offset..end;
+        let read = part.file_offset.max(stretch.offset)..stretch.end();
+        let moved = if stretch.in_slot {
             part.target.wanted(part.file_offset, read)
         } else {
             stretch.done
@@ -364,8 +404,10 @@ impl Run {
             self.report.note(note.into());
         }
         self.report.moved(path, moved);
-        let end = end.saturating_sub(self.part.file_offset);
-        usize::try_from(end).map_or(self.part.len, |end| end.min(self.part.len))
+        let end = stretch.end().saturating_sub(self.part.file_offset);
+        let end = usize::try_from(end).map_or(self.part.len, |end| end.min(self.part.len));
+        // A piece may lie inside the one before it.
+        self.done = self.done.max(end);
     }
 
     /// `EINVAL` for an aligned request: the file system promised more than it keeps. Once through
@@ -381,28 +423,20 @@ impl Run {
         self.report.retries += 1;
         self.report
             .note("an aligned direct request was refused with EINVAL; repeated buffered".into());
-        self.later.clear();
-        // What a slot holds by now is left there: the user's bytes are read anew.
-        if self.window.take().is_none() {
-            self.done = self.account(stretch);
+        self.account(stretch);
+        self.now = Some(stretch.buffered());
+        let direct = self.later.iter_mut().filter(|next| next.way == Way::Direct);
+        for next in direct {
+            *next = next.buffered();
         }
-        let Target::One(memory) = self.part.target else {
-            return self.begin(Way::Buffered);
-        };
-        let memory = memory.sub(self.done, self.part.len - self.done);
-        self.now = memory.map(|memory| Stretch {
-            memory,
-            offset: self.part.file_offset + self.done as u64,
-            way: Way::Buffered,
-            in_slot: false,
-            done: 0,
-        });
     }
 
-    /// Ends the part: copies out of the slot what is wanted, unless `advance` says that nobody
-    /// waits for it any more (I17).
+    /// Ends the part: copies to the host memory of a read what its slot holds of it, unless
+    /// `advance` says that nobody waits for it any more (I17).
     pub(crate) fn finish(mut self, advance: impl FnOnce() -> Next) -> PartOutcome<Model> {
         if let Some(window) = self.window
+            && self.part.kind == Kind::Read
+            && !self.part.target.is_device()
             && advance() == Next::Proceed
             && self.done > 0
         {
@@ -434,5 +468,29 @@ impl Run {
             .with_path(&self.part.file.path)
             .with_range(self.part.file_offset + self.done as u64, left as u64)
             .with_backend(self.paths.backend)
+    }
+}
+
+/// Memory that a request may name: the planner sends a device's through slots.
+fn in_host(memory: Region) -> MemoryRange {
+    match memory {
+        Region::Host(memory) => memory,
+        Region::Device(_) => unreachable!("device memory goes through slots"),
+    }
+}
+
+/// A piece of `memory`, which holds the file's bytes from `offset` on.
+fn stretch_of(piece: Piece, memory: MemoryRange, offset: u64) -> Stretch {
+    let range = memory.sub(piece.start, piece.end - piece.start);
+    Stretch {
+        memory: range.expect("the pieces lie in the part"),
+        offset: offset + piece.start as u64,
+        way: if piece.cached {
+            Way::Cached
+        } else {
+            Way::Direct
+        },
+        in_slot: false,
+        done: 0,
     }
 }

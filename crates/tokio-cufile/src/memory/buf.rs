@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 
 use super::host::{HostBuffer, HostPart};
 use super::range::{EngineId, MemoryRange};
+use super::region::Region;
 use super::span::Span;
 use crate::error::Result;
 use crate::stream::Chunk;
@@ -42,7 +43,7 @@ pub trait IoBuf: sealed::Memory {}
 pub trait IoBufMut: IoBuf {}
 
 pub(crate) mod sealed {
-    use super::{EngineId, MemoryRange, Result};
+    use super::{EngineId, Region, Result};
 
     /// # Safety
     ///
@@ -62,7 +63,7 @@ pub(crate) mod sealed {
         /// # Errors
         ///
         /// `Busy` for a buffer with parts out, `WrongEngine` for memory of another engine.
-        fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange>;
+        fn prepare(&mut self, engine: EngineId) -> Result<Region>;
     }
 }
 
@@ -70,8 +71,8 @@ pub(crate) mod sealed {
 // address. Slices and parts take a borrow of the owned value, and `prepare_whole` refused if a part
 // was out already. The mapping is writable.
 unsafe impl sealed::Memory for HostBuffer {
-    fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange> {
-        self.prepare_whole(engine)
+    fn prepare(&mut self, engine: EngineId) -> Result<Region> {
+        self.prepare_whole(engine).map(Region::Host)
     }
 }
 
@@ -80,10 +81,10 @@ impl IoBufMut for HostBuffer {}
 
 // SAFETY: as for the whole buffer, which the span owns.
 unsafe impl sealed::Memory for Span {
-    fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange> {
+    fn prepare(&mut self, engine: EngineId) -> Result<Region> {
         let whole = self.buffer.prepare_whole(engine)?;
         let range = whole.sub(self.start, self.len);
-        Ok(range.expect("a span lies inside its buffer"))
+        Ok(Region::Host(range.expect("a span lies inside its buffer")))
     }
 }
 
@@ -93,7 +94,7 @@ impl IoBufMut for Span {}
 // SAFETY: as for its span, which is there until the chunk is dropped. Not `IoBufMut`: its bytes
 // change for nobody while it lives.
 unsafe impl sealed::Memory for Chunk {
-    fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange> {
+    fn prepare(&mut self, engine: EngineId) -> Result<Region> {
         self.span_mut().prepare(engine)
     }
 }
@@ -103,8 +104,8 @@ impl IoBuf for Chunk {}
 // SAFETY: as for the buffer; the table of parts gives the range to no other part, and the buffer
 // makes no slice while this part lives.
 unsafe impl sealed::Memory for HostPart {
-    fn prepare(&mut self, engine: EngineId) -> Result<MemoryRange> {
-        self.prepare_part(engine)
+    fn prepare(&mut self, engine: EngineId) -> Result<Region> {
+        self.prepare_part(engine).map(Region::Host)
     }
 }
 
@@ -115,10 +116,10 @@ impl IoBufMut for HostPart {}
 // dropped; moving a Vec leaves pointers from `as_mut_ptr` valid; the first `len` bytes are
 // initialised, writable, and reachable only through the Vec.
 unsafe impl sealed::Memory for Vec<u8> {
-    fn prepare(&mut self, _engine: EngineId) -> Result<MemoryRange> {
+    fn prepare(&mut self, _engine: EngineId) -> Result<Region> {
         let len = self.len();
         let ptr = NonNull::new(self.as_mut_ptr()).expect("the pointer of a Vec is never null");
-        Ok(MemoryRange::new(ptr, len))
+        Ok(Region::Host(MemoryRange::new(ptr, len)))
     }
 }
 
@@ -128,9 +129,9 @@ impl IoBufMut for Vec<u8> {}
 // SAFETY: the bytes live for the whole program, and nobody may write them while a shared reference
 // lives, which is for ever. Not `IoBufMut`, hence only read.
 unsafe impl sealed::Memory for &'static [u8] {
-    fn prepare(&mut self, _engine: EngineId) -> Result<MemoryRange> {
+    fn prepare(&mut self, _engine: EngineId) -> Result<Region> {
         let ptr = NonNull::from(*self).cast();
-        Ok(MemoryRange::new(ptr, self.len()))
+        Ok(Region::Host(MemoryRange::new(ptr, self.len())))
     }
 }
 
@@ -144,9 +145,16 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    fn host(region: Region) -> MemoryRange {
+        let Region::Host(range) = region else {
+            panic!("host memory lies in the host");
+        };
+        range
+    }
+
     /// The life of a buffer in an operation: prepared, moved, boxed, written by address, unboxed.
     fn fill_in_flight<B: IoBufMut>(mut buf: B, engine: EngineId, byte: u8) -> B {
-        let range = buf.prepare(engine).unwrap();
+        let range = host(buf.prepare(engine).unwrap());
         let boxed: Box<dyn Any + Send> = Box::new(buf);
         let held = [boxed];
         for offset in 0..range.len() {
@@ -202,7 +210,7 @@ mod tests {
     #[test]
     fn a_static_slice_is_read_in_place() {
         let mut source: &'static [u8] = b"static";
-        let range = source.prepare(EngineId::unique()).unwrap();
+        let range = host(source.prepare(EngineId::unique()).unwrap());
         assert_eq!(
             (range.address(), range.len()),
             (source.as_ptr().addr(), source.len())

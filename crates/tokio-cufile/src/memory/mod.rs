@@ -16,6 +16,7 @@ mod host;
 mod lent;
 mod mapping;
 mod range;
+mod region;
 mod slots;
 mod span;
 
@@ -24,5 +25,6 @@ pub use host::{HostBuffer, HostPart};
 pub use lent::Idle;
 pub(crate) use mapping::Prefault;
 pub(crate) use range::{EngineId, MemoryRange};
+pub(crate) use region::{DeviceRange, Region};
 pub(crate) use slots::SlotArena;
 pub(crate) use span::Span;

@@ -7,7 +7,7 @@ use completion::{Cost, Part};
 use crate::compat::{Target, TransferPart};
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
-use crate::memory::MemoryRange;
+use crate::memory::Region;
 use crate::plan::ranges::{RangesPart, RangesPlan, Runs};
 use crate::plan::{Kind, Lane, Plan};
 use crate::receipt::PathClass;
@@ -52,7 +52,7 @@ impl Cut {
 pub(super) struct Parts {
     pub(super) cut: Cut,
     /// The whole buffer.
-    pub(super) memory: MemoryRange,
+    pub(super) memory: Region,
     pub(super) file: Arc<FileShared>,
     pub(super) kind: Kind,
     pub(super) in_place_by_ring: bool,
@@ -86,11 +86,12 @@ impl Iterator for Parts {
         let part = next.part;
         let len = usize::try_from(part.len).expect("a part is shorter than its buffer or one slot");
         // What goes through the page cache by plan is the pool's: whoever asks for it copies it.
-        let (slot, by_ring) = match part.lane {
-            Lane::DirectInPlace => (false, self.in_place_by_ring),
-            Lane::DirectViaSlot { .. } => (true, self.staged_by_ring),
-            Lane::Buffered => (false, false),
+        let by_ring = match part.lane {
+            Lane::DirectInPlace => self.in_place_by_ring,
+            Lane::DirectViaSlot { .. } => self.staged_by_ring,
+            Lane::Buffered | Lane::BufferedViaSlot => false,
         };
+        let slot = part.lane.is_via_slot();
         Some(Part {
             offset: next.offset,
             len: part.len,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::parts::Cut;
 use crate::engine::Shared;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::MemoryRange;
+use crate::memory::Region;
 use crate::plan::ranges::{Common, RangesPlan, Runs};
 use crate::plan::route::FileRoute;
 use crate::plan::{self, Kind, Outline, coalesce};
@@ -68,7 +68,7 @@ impl Ranges {
     pub(super) fn plan(
         self,
         engine: &Shared,
-        memory: MemoryRange,
+        memory: Region,
         route: &FileRoute,
     ) -> Result<(Cut, Outline)> {
         if self.ranges.len() > Self::MAX {
@@ -89,13 +89,13 @@ impl Ranges {
                 kind: Kind::Read,
                 file_offset: 0,
                 len: 0,
-                memory_address: 0,
+                place: memory.place(),
                 direct: route.direct,
                 cached: route.cached,
                 task_size: engine.config.task_size,
                 slot_size: engine.config.bounce_buffer_size,
             },
-            memory_address: memory.address(),
+            place: memory.place(),
         };
         let ranges = self.ranges.into_iter().map(planned).collect();
         let runs = Runs::new(ranges, self.gap_max, &common).map_err(|error| {

@@ -18,7 +18,7 @@ use crate::config::Priority;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
-use crate::memory::{IoBuf, MemoryRange};
+use crate::memory::{IoBuf, Region};
 use crate::plan::ranges::Runs;
 use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
 use crate::plan::{self, Kind, Outline, Plan};
@@ -78,7 +78,7 @@ struct Asked {
 struct Pending {
     cut: Cut,
     outline: Outline,
-    memory: MemoryRange,
+    memory: Region,
     route: FileRoute,
 }
 
@@ -128,7 +128,7 @@ impl<B: IoBuf> Transfer<B> {
         offset: u64,
         exact: bool,
     ) -> Self {
-        let cut = |memory: MemoryRange, route: &FileRoute| {
+        let cut = |memory: Region, route: &FileRoute| {
             let plan = plan(engine, kind, offset, memory, route)?;
             let outline = plan.outline();
             Ok((Cut::One(plan), outline))
@@ -166,7 +166,7 @@ impl<B: IoBuf> Transfer<B> {
         file: &Arc<FileShared>,
         mut buf: B,
         asked: Asked,
-        cut: impl FnOnce(MemoryRange, &FileRoute) -> Result<(Cut, Outline)>,
+        cut: impl FnOnce(Region, &FileRoute) -> Result<(Cut, Outline)>,
     ) -> Self {
         let route = file.route_now();
         let memory = buf.prepare(engine.id);
@@ -410,14 +410,14 @@ fn plan(
     engine: &Shared,
     kind: Kind,
     file_offset: u64,
-    memory: MemoryRange,
+    memory: Region,
     route: &FileRoute,
 ) -> Result<Plan> {
     let request = plan::Request {
         kind,
         file_offset,
         len: memory.len() as u64,
-        memory_address: memory.address(),
+        place: memory.place(),
         direct: route.direct,
         cached: route.cached,
         task_size: engine.config.task_size,

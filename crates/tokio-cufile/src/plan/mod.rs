@@ -9,6 +9,7 @@
 //! | no direct I/O on this file, or cached by choice | buffered |
 //! | read, offset and address agree | in place; unaligned head and tail through a slot |
 //! | read, they do not | through a slot, read aligned and a little more than asked |
+//! | device memory | as for the host's, but every part through a slot |
 //! | write, the pages that it fills | in place where the address is aligned, else through a slot |
 //! | write, the pages that it fills in part | buffered: never read-modify-write, never padded |
 //!
@@ -57,6 +58,15 @@ pub(crate) enum Kind {
     Write,
 }
 
+/// Where bytes lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this address of the host's.
+    Host(usize),
+    /// Where the kernel's file interface does not reach: every byte goes through a slot.
+    Device,
+}
+
 /// One request, before it is cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -64,8 +74,8 @@ pub(crate) struct Request {
     pub(crate) file_offset: u64,
     /// Zero is allowed and gives no part.
     pub(crate) len: u64,
-    /// Where the request's first byte lies in memory.
-    pub(crate) memory_address: usize,
+    /// Where the request's first byte lies.
+    pub(crate) place: Place,
     /// `None` where the file takes no direct I/O.
     pub(crate) direct: Option<DirectAlignment>,
     /// Through the page cache, whatever the file could do.
@@ -91,6 +101,15 @@ pub(crate) enum Lane {
     },
     /// Through the buffered descriptor, from or to the user's memory.
     Buffered,
+    /// Through the buffered descriptor and the start of a staging slot.
+    BufferedViaSlot,
+}
+
+impl Lane {
+    /// Whether a part that goes by it takes a staging slot.
+    pub(crate) const fn is_via_slot(self) -> bool {
+        matches!(self, Self::DirectViaSlot { .. } | Self::BufferedViaSlot)
+    }
 }
 
 /// One system call's worth of a request.
@@ -165,6 +184,8 @@ pub(crate) struct Outline {
     pub(crate) buffered: u64,
     /// The longest window that a part reads into a slot or writes from one.
     pub(crate) slot_io_len_max: u64,
+    /// A device copies between the slots and the memory, not the thread that completes a part.
+    pub(crate) on_device: bool,
 }
 
 impl Outline {
@@ -173,6 +194,7 @@ impl Outline {
         self.via_slot += other.via_slot;
         self.buffered += other.buffered;
         self.slot_io_len_max = self.slot_io_len_max.max(other.slot_io_len_max);
+        self.on_device |= other.on_device;
     }
 }
 
@@ -180,6 +202,7 @@ impl Outline {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     kind: Kind,
+    on_device: bool,
     file_offset: u64,
     segments: [Segment; 3],
     alignment: u64,
@@ -196,6 +219,12 @@ impl Plan {
             return Err(PlanError::TaskSizeZero);
         }
         let task_len_max = (request.task_size as u64).min(IO_LEN_MAX);
+        let on_device = request.place == Place::Device;
+        let buffered_len_max = if on_device {
+            task_len_max.min(request.slot_size as u64)
+        } else {
+            task_len_max
+        };
         let direct = match request.direct {
             Some(alignment) if !request.cached => {
                 Some(Direct::new(alignment, task_len_max, request.slot_size)?)
@@ -210,17 +239,16 @@ impl Plan {
         let direct = direct.filter(|direct| align_up(end, direct.alignment.offset) <= OFFSET_MAX);
         let segments = match (direct, request.kind) {
             (None, _) => [
-                Segment::buffered(range, task_len_max),
+                Segment::buffered(range, buffered_len_max),
                 Segment::EMPTY,
                 Segment::EMPTY,
             ],
-            (Some(direct), Kind::Read) => direct.read(range, request.memory_address as u64),
-            (Some(direct), Kind::Write) => {
-                direct.write(range, request.memory_address as u64, task_len_max)
-            }
+            (Some(direct), Kind::Read) => direct.read(range, request.place),
+            (Some(direct), Kind::Write) => direct.write(range, request.place, buffered_len_max),
         };
         Ok(Self {
             kind: request.kind,
+            on_device,
             file_offset: request.file_offset,
             segments,
             alignment: direct.map_or(1, |direct| direct.alignment.offset),
@@ -234,7 +262,10 @@ impl Plan {
 
     /// Bytes left, by the lane they go.
     pub(crate) fn outline(&self) -> Outline {
-        let mut outline = Outline::default();
+        let mut outline = Outline {
+            on_device: self.on_device,
+            ..Outline::default()
+        };
         for segment in &self.segments {
             let len = segment.range.len();
             match segment.class {
@@ -255,6 +286,7 @@ impl Plan {
     fn lane(&self, class: LaneClass, range: Range) -> Lane {
         match class {
             LaneClass::InPlace => Lane::DirectInPlace,
+            LaneClass::Buffered if self.on_device => Lane::BufferedViaSlot,
             LaneClass::Buffered => Lane::Buffered,
             LaneClass::ViaSlot => {
                 let io_offset = align_down(range.start, self.alignment);
@@ -330,9 +362,13 @@ impl Direct {
 
     /// Never reads into the user's memory more than was asked: what an unaligned edge needs
     /// beyond the range goes into a slot.
-    fn read(&self, range: Range, address: u64) -> [Segment; 3] {
+    fn read(&self, range: Range, place: Place) -> [Segment; 3] {
         let all_via_slot = [self.via_slot(range), Segment::EMPTY, Segment::EMPTY];
-        let Some(head_len) = self.head_len(range.start, address) else {
+        let head_len = match place {
+            Place::Host(address) => self.head_len(range.start, address as u64),
+            Place::Device => None,
+        };
+        let Some(head_len) = head_len else {
             return all_via_slot;
         };
         let middle = Range {
@@ -372,7 +408,7 @@ impl Direct {
         agree.then(|| value.wrapping_neg() & (alignment - 1))
     }
 
-    fn write(&self, range: Range, address: u64, task_len_max: u64) -> [Segment; 3] {
+    fn write(&self, range: Range, place: Place, buffered_len_max: u64) -> [Segment; 3] {
         let edge = self
             .alignment
             .memory
@@ -384,13 +420,19 @@ impl Direct {
         };
         if middle.is_empty() {
             return [
-                Segment::buffered(range, task_len_max),
+                Segment::buffered(range, buffered_len_max),
                 Segment::EMPTY,
                 Segment::EMPTY,
             ];
         }
-        let middle_address = address.wrapping_add(middle.start - range.start);
-        let direct = if is_aligned(middle_address, self.alignment.memory) {
+        let is_in_place = match place {
+            Place::Host(address) => {
+                let middle_address = (address as u64).wrapping_add(middle.start - range.start);
+                is_aligned(middle_address, self.alignment.memory)
+            }
+            Place::Device => false,
+        };
+        let direct = if is_in_place {
             self.in_place(middle)
         } else {
             self.via_slot(middle)
@@ -404,9 +446,9 @@ impl Direct {
             end: range.end,
         };
         [
-            Segment::buffered(head, task_len_max),
+            Segment::buffered(head, buffered_len_max),
             direct,
-            Segment::buffered(tail, task_len_max),
+            Segment::buffered(tail, buffered_len_max),
         ]
     }
 

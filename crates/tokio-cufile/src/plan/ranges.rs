@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::coalesce::{CoalesceError, FileRange, Run, coalesce};
 use super::{
-    IN_PLACE_LEN_MIN, Kind, Lane, OFFSET_MAX, Outline, Part, Plan, PlanError, Request, align_down,
-    align_up,
+    IN_PLACE_LEN_MIN, Kind, Lane, OFFSET_MAX, Outline, Part, Place, Plan, PlanError, Request,
+    align_down, align_up,
 };
 
 /// A run of several ranges is no longer than this, window included: it is copied out of its slot by
@@ -21,19 +21,25 @@ const WINDOW_MAX: u64 = 64 << 10;
 pub(crate) struct Common {
     /// Kind, alignment and limits. Offsets, length and address are those of no range.
     pub(crate) request: Request,
-    /// Where the buffer begins in memory.
-    pub(crate) memory_address: usize,
+    /// Where the buffer begins.
+    pub(crate) place: Place,
 }
 
 impl Common {
     /// Of a range that is read by itself.
     fn alone(&self, range: FileRange) -> Request {
-        let place = usize::try_from(range.buf_offset).unwrap_or(usize::MAX);
+        let place = match self.place {
+            Place::Host(address) => {
+                let offset = usize::try_from(range.buf_offset).unwrap_or(usize::MAX);
+                Place::Host(address.wrapping_add(offset))
+            }
+            Place::Device => Place::Device,
+        };
         Request {
             kind: Kind::Read,
             file_offset: range.file_offset,
             len: range.len,
-            memory_address: self.memory_address.wrapping_add(place),
+            place,
             ..self.request
         }
     }
@@ -61,7 +67,10 @@ impl Common {
         let (unit, end) = (self.unit(), run.file_offset + run.len);
         // The kernel refuses a read whose aligned end is beyond the largest offset.
         if unit == 1 || end > align_down(OFFSET_MAX, unit) {
-            return Lane::Buffered;
+            return match self.place {
+                Place::Host(_) => Lane::Buffered,
+                Place::Device => Lane::BufferedViaSlot,
+            };
         }
         let io_offset = align_down(run.file_offset, unit);
         Lane::DirectViaSlot {
@@ -181,17 +190,17 @@ impl RangesPlan {
 
     fn outline_of(run: &Run, common: &Common) -> Outline {
         let wanted = run.pieces.iter().map(|piece| piece.len).sum();
-        match common.lane(run) {
-            Lane::DirectViaSlot { io_len, .. } => Outline {
-                via_slot: wanted,
-                slot_io_len_max: io_len,
-                ..Outline::default()
-            },
-            _ => Outline {
-                buffered: wanted,
-                ..Outline::default()
-            },
+        let mut outline = Outline {
+            on_device: common.place == Place::Device,
+            ..Outline::default()
+        };
+        if let Lane::DirectViaSlot { io_len, .. } = common.lane(run) {
+            outline.via_slot = wanted;
+            outline.slot_io_len_max = io_len;
+        } else {
+            outline.buffered = wanted;
         }
+        outline
     }
 
     fn next_alone(&mut self) -> Option<RangesPart> {

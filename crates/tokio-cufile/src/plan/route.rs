@@ -284,10 +284,11 @@ pub(crate) fn check_required(
 /// Whether an operation's staged parts go by the ring. All of them or none, so that one operation
 /// says one thing.
 ///
-/// They are copied by the thread that completes them: more than this at a time would hold up the
-/// ring's other completions (an estimate: 64 KiB copy in about 10 microseconds).
+/// Host memory is copied by the thread that completes them: more than this at a time would hold up
+/// the ring's other completions (an estimate: 64 KiB copy in about 10 microseconds). A device
+/// copies by itself.
 pub(crate) const fn slots_go_by_ring(outline: &Outline) -> bool {
-    outline.slot_io_len_max <= 64 << 10
+    outline.on_device || outline.slot_io_len_max <= 64 << 10
 }
 
 fn refuse(required: PathClass, path: DataPath, why: &str) -> Error {

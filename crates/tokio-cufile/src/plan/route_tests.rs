@@ -47,7 +47,7 @@ fn admitted(class: PathClass, kind: Kind, file: &FileRoute, range: (u64, u64)) -
         kind,
         file_offset: range.0,
         len: range.1,
-        memory_address: 0,
+        place: Place::Host(0),
         direct: file.direct,
         cached: file.cached,
         task_size: 1 << 20,

@@ -20,7 +20,7 @@ fn request(kind: Kind, file_offset: u64, len: u64) -> Request {
         kind,
         file_offset,
         len,
-        memory_address: 1 << 20,
+        place: Place::Host(1 << 20),
         direct: Some(aligned_512()),
         cached: false,
         task_size: TASK,
@@ -138,7 +138,7 @@ fn an_aligned_read_goes_in_place_in_parts_of_the_task_size() {
 fn a_read_whose_address_agrees_has_its_middle_in_place_and_its_edges_in_slots() {
     let end = 512 + 2 * TASK as u64 + 7;
     let request = Request {
-        memory_address: (1 << 20) + 100,
+        place: Place::Host((1 << 20) + 100),
         ..request(Kind::Read, 100, end - 100)
     };
     let parts = parts(request);
@@ -165,7 +165,7 @@ fn a_read_whose_address_agrees_has_its_middle_in_place_and_its_edges_in_slots() 
 #[test]
 fn a_small_unaligned_read_takes_one_slot_and_one_system_call() {
     let request = Request {
-        memory_address: (1 << 20) + 100,
+        place: Place::Host((1 << 20) + 100),
         ..request(Kind::Read, 100, 4096)
     };
     let lane = Lane::DirectViaSlot {
@@ -179,7 +179,7 @@ fn a_small_unaligned_read_takes_one_slot_and_one_system_call() {
 #[test]
 fn a_read_whose_address_disagrees_goes_through_slots_with_a_short_first_part() {
     let request = Request {
-        memory_address: 1,
+        place: Place::Host(1),
         ..request(Kind::Read, 1000, 2 * TASK as u64)
     };
     let cuts: Vec<_> = parts(request).iter().map(|part| part.file_offset).collect();
@@ -189,7 +189,7 @@ fn a_read_whose_address_disagrees_goes_through_slots_with_a_short_first_part() {
 #[test]
 fn a_slot_smaller_than_the_task_size_limits_the_parts_that_use_it() {
     let request = Request {
-        memory_address: 1,
+        place: Place::Host(1),
         slot_size: 8192,
         ..request(Kind::Read, 0, TASK as u64)
     };
@@ -199,7 +199,7 @@ fn a_slot_smaller_than_the_task_size_limits_the_parts_that_use_it() {
 #[test]
 fn the_edges_of_a_write_are_buffered_and_cut_at_pages() {
     let request = Request {
-        memory_address: 4096 + 100,
+        place: Place::Host(4096 + 100),
         ..request(Kind::Write, 100, 3 * 4096)
     };
     assert_eq!(
@@ -215,7 +215,7 @@ fn the_edges_of_a_write_are_buffered_and_cut_at_pages() {
 #[test]
 fn a_write_from_unaligned_memory_is_staged_and_not_padded() {
     let request = Request {
-        memory_address: 3,
+        place: Place::Host(3),
         ..request(Kind::Write, 4096, 8192)
     };
     let lane = Lane::DirectViaSlot {
@@ -251,7 +251,7 @@ fn no_part_exceeds_what_one_system_call_moves() {
     for request in [
         huge,
         Request {
-            memory_address: 1,
+            place: Place::Host(1),
             ..huge
         },
         Request {
@@ -288,6 +288,7 @@ prop_compose! {
         len in near_pages(100),
         address in near_pages(20),
         agree in any::<bool>(),
+        on_device in prop::bool::weighted(0.25),
         direct in alignments(),
         cached in prop::bool::weighted(0.1),
         task_size in 8192usize..200_000,
@@ -299,7 +300,11 @@ prop_compose! {
             kind: if write { Kind::Write } else { Kind::Read },
             file_offset,
             len,
-            memory_address: usize::try_from(address).expect("small"),
+            place: if on_device {
+                Place::Device
+            } else {
+                Place::Host(usize::try_from(address).expect("small"))
+            },
             direct,
             cached,
             task_size,
@@ -320,12 +325,23 @@ fn may_be_direct(request: &Request, byte: u64) -> bool {
     request.kind == Kind::Read || fills
 }
 
+fn address_of(request: &Request) -> Option<u64> {
+    match request.place {
+        Place::Host(address) => Some(address as u64),
+        Place::Device => None,
+    }
+}
+
+fn is_direct(part: &Part) -> bool {
+    matches!(part.lane, Lane::DirectInPlace | Lane::DirectViaSlot { .. })
+}
+
 fn check_direct(request: &Request, part: &Part) {
     let DirectAlignment { memory, offset } = request.direct.expect("a direct part");
     match part.lane {
-        Lane::Buffered => {}
+        Lane::Buffered | Lane::BufferedViaSlot => {}
         Lane::DirectInPlace => {
-            let address = request.memory_address as u64 + part.buf_offset;
+            let address = address_of(request).expect("in place in the host") + part.buf_offset;
             assert_eq!(part.file_offset % offset, 0, "{part:?}");
             assert_eq!(part.len % offset, 0, "{part:?}");
             assert_eq!(address % memory, 0, "{part:?}");
@@ -365,12 +381,17 @@ proptest! {
             prop_assert_eq!(part.file_offset, next, "a gap or an overlap");
             prop_assert_eq!(part.buf_offset, next - request.file_offset);
             prop_assert!(part.len <= request.task_size as u64);
-            if part.lane != Lane::Buffered {
-                check_direct(&request, &part);
-            }
+            check_direct(&request, &part);
+            let on_device = request.place == Place::Device;
+            prop_assert!(part.lane.is_via_slot() || !on_device, "out of reach: {part:?}");
+            prop_assert!(part.lane != Lane::BufferedViaSlot || on_device);
             match part.lane {
                 Lane::DirectInPlace => seen.in_place += part.len,
                 Lane::Buffered => seen.buffered += part.len,
+                Lane::BufferedViaSlot => {
+                    prop_assert!(part.len <= request.slot_size as u64);
+                    seen.buffered += part.len;
+                }
                 Lane::DirectViaSlot { io_len, .. } => {
                     seen.via_slot += part.len;
                     seen.slot_io_len_max = seen.slot_io_len_max.max(io_len);
@@ -384,13 +405,14 @@ proptest! {
         // The longest window may be stated longer than it is, never shorter.
         prop_assert!(outline.slot_io_len_max >= seen.slot_io_len_max);
         seen.slot_io_len_max = outline.slot_io_len_max;
+        seen.on_device = request.place == Place::Device;
         prop_assert_eq!(seen, outline);
     }
 
     #[test]
     fn every_byte_goes_direct_exactly_where_the_rules_say(request in requests()) {
         for part in Plan::new(request).expect("the strategy makes valid requests") {
-            let direct = part.lane != Lane::Buffered;
+            let direct = is_direct(&part);
             for byte in part.file_offset..part.file_offset + part.len {
                 prop_assert_eq!(direct, may_be_direct(&request, byte), "byte {} of {:?}", byte, part);
             }
@@ -400,7 +422,8 @@ proptest! {
     #[test]
     fn a_large_read_that_can_go_in_place_mostly_does(request in requests()) {
         let Some(alignment) = request.direct else { return Ok(()) };
-        let agree = (request.memory_address as u64)
+        let Some(address) = address_of(&request) else { return Ok(()) };
+        let agree = address
             .abs_diff(request.file_offset)
             .is_multiple_of(alignment.memory.min(alignment.offset));
         let unit = alignment.memory.max(alignment.offset);
