@@ -118,6 +118,16 @@ impl<D: Domain, T> Handle<D, T> {
     }
 }
 
+impl<D: Domain, T> Handle<D, T> {
+    /// What admits the operation that was submitted [`gated`](Spec::gated).
+    pub fn gate(&self) -> Gate<D> {
+        Gate {
+            core: Arc::clone(&self.core),
+            operation: Arc::clone(&self.operation),
+        }
+    }
+}
+
 impl<D: Domain, T> Drop for Handle<D, T> {
     fn drop(&mut self) {
         if !self.done {
@@ -129,6 +139,35 @@ impl<D: Domain, T> Drop for Handle<D, T> {
 impl<D: Domain, T> fmt::Debug for Handle<D, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
+            .field("operation", &self.operation.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lets a gated operation in. Keeps the control block alive, not the payload.
+pub struct Gate<D: Domain> {
+    core: Arc<Core<D>>,
+    operation: Arc<Operation<D>>,
+}
+
+impl<D: Domain> Gate<D> {
+    /// The operation waits for permits from now on. Without effect the second time, and on one that
+    /// has ended.
+    pub fn open(&self) {
+        self.core.open_barriers(vec![self.operation.id]);
+        self.core.pump();
+    }
+
+    /// Whether the operation has ended without it: it was stopped, or dropped.
+    #[must_use]
+    pub fn is_moot(&self) -> bool {
+        !self.operation.lock().is_live()
+    }
+}
+
+impl<D: Domain> fmt::Debug for Gate<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
             .field("operation", &self.operation.id)
             .finish_non_exhaustive()
     }

@@ -26,6 +26,8 @@ pub struct Spec<D: Domain> {
     pub parts: Box<dyn Iterator<Item = crate::Part<D>> + Send>,
     /// What it has to do with its file's ledger.
     pub ledger: Role<D::Fault>,
+    /// Whether it waits, holding no permit and no slot, until its [`Gate`](crate::Gate) is opened.
+    pub gated: bool,
 }
 
 impl<D: Domain> fmt::Debug for Spec<D> {

@@ -69,6 +69,11 @@ pub enum ErrorKind {
     OrphanedWrite,
     /// Called in a child process after `fork`.
     Forked,
+    /// CUDA sees no device of that ordinal.
+    DeviceNotFound,
+    /// The driver or the device failed. Once a device's context is in error, everything on it
+    /// fails so until the process ends.
+    DeviceFailed,
 }
 
 impl ErrorKind {
@@ -102,6 +107,8 @@ impl ErrorKind {
             Self::Unsupported => "unsupported",
             Self::OrphanedWrite => "an earlier write was lost",
             Self::Forked => "used after fork",
+            Self::DeviceNotFound => "no such device",
+            Self::DeviceFailed => "device failed",
         }
     }
 
@@ -157,6 +164,8 @@ pub enum Operation {
     DropCache,
     /// `close`.
     Close,
+    /// `devices`.
+    Devices,
 }
 
 impl fmt::Display for Operation {
@@ -172,6 +181,7 @@ impl fmt::Display for Operation {
             Self::SetLen => "set_len",
             Self::DropCache => "drop_cache",
             Self::Close => "close",
+            Self::Devices => "devices",
         })
     }
 }
@@ -182,6 +192,8 @@ impl fmt::Display for Operation {
 pub enum VendorCode {
     /// The kernel's `errno`.
     Errno(i32),
+    /// CUDA's `CUresult`.
+    Cuda(i32),
 }
 
 /// Why a call failed.
@@ -201,6 +213,7 @@ struct Inner {
     path: Option<Arc<Path>>,
     offset: Option<u64>,
     length: Option<u64>,
+    device: Option<u32>,
     backend: Option<Backend>,
     vendor_code: Option<VendorCode>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
@@ -216,6 +229,7 @@ impl Error {
                 path: None,
                 offset: None,
                 length: None,
+                device: None,
                 backend: None,
                 vendor_code: None,
                 source: None,
@@ -257,6 +271,14 @@ impl Error {
 
     pub(crate) fn with_offset(self, offset: u64) -> Self {
         self.with(|inner| inner.offset = Some(offset))
+    }
+
+    pub(crate) fn with_device(self, ordinal: u32) -> Self {
+        self.with(|inner| inner.device = Some(ordinal))
+    }
+
+    pub(crate) fn with_vendor_code(self, code: VendorCode) -> Self {
+        self.with(|inner| inner.vendor_code = Some(code))
     }
 
     pub(crate) fn with_backend(self, backend: Backend) -> Self {
@@ -310,6 +332,12 @@ impl Error {
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         self.inner.length
+    }
+
+    /// The CUDA ordinal of the device that failed.
+    #[must_use]
+    pub fn device(&self) -> Option<u32> {
+        self.inner.device
     }
 
     /// The executor that reported it; `None` where none had a hand in it.
@@ -380,7 +408,7 @@ impl std::error::Error for Error {
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {
-            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::NotFound | ErrorKind::DeviceNotFound => io::ErrorKind::NotFound,
             ErrorKind::PermissionDenied | ErrorKind::NotReadable | ErrorKind::NotWritable => {
                 io::ErrorKind::PermissionDenied
             }

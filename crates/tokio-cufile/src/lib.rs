@@ -39,6 +39,7 @@
 
 mod compat;
 mod config;
+mod cuda;
 mod engine;
 mod error;
 mod file;
@@ -51,10 +52,11 @@ mod stats;
 mod stream;
 
 pub use config::{CacheMode, CompatMode, Config, IoEngine, Priority};
+pub use cuda::{CudaEvent, DeviceInfo};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};
 pub use file::{AsyncCuFile, OpenOptions};
-pub use memory::{HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
+pub use memory::{DeviceBuffer, DevicePart, HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
 pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Transfer};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};

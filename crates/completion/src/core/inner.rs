@@ -26,7 +26,7 @@ pub(super) struct Inner<D: Domain> {
     quiet_limit: Duration,
     pub(super) live: usize,
     pub(super) scheduler: Scheduler<D>,
-    /// Admitted operations that wait for earlier writes of their file.
+    /// Admitted operations that wait for earlier writes of their file, or for their gate.
     pub(super) barriers: BTreeMap<u64, Arc<Operation<D>>>,
     pub(super) budget: Budget,
     pub(super) free_slots: Vec<u32>,
@@ -178,7 +178,12 @@ impl<D: Domain> Inner<D> {
             _ => None,
         };
         state.write_ticket = ticket;
-        let waits = matches!(&state.role, Role::Barrier(ledger) if ledger.wait(operation.id));
+        debug_assert!(
+            !(spec.gated && matches!(&state.role, Role::Barrier(_))),
+            "a barrier has a gate of its own"
+        );
+        let waits = spec.gated
+            || matches!(&state.role, Role::Barrier(ledger) if ledger.wait(operation.id));
         state.waiting_parts = Some(spec.parts);
         if waits {
             self.barriers.insert(operation.id, Arc::clone(operation));

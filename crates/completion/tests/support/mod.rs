@@ -360,6 +360,7 @@ impl Want {
             total: self.parts.iter().sum(),
             parts: Box::new(parts),
             ledger: self.role(),
+            gated: false,
         }
     }
 }

@@ -9,14 +9,19 @@
 //! | `cached` | which bytes of a range are in the page cache |
 //! | `pool` | the executor of blocking calls: a full engine, and the ring's helper |
 //! | `ring` | the executor on io_uring |
+//! | `job` | what an executor is handed |
+//! | `devices` | the GPUs, and a part between the disk and one of them |
 
 mod cached;
+mod devices;
+mod job;
 mod pool;
 mod ring;
 mod run;
 mod stretch;
 mod target;
 
+pub(crate) use devices::{DeviceSide, Devices};
 pub(crate) use pool::Pool;
 pub(crate) use ring::{Ring, RingConfig};
 pub(crate) use run::TransferPart;
@@ -24,6 +29,7 @@ pub(crate) use target::Target;
 
 use completion::IssuedPart;
 
+use self::devices::Staged;
 use crate::engine::{Model, Task};
 
 /// The executors of one engine.
@@ -39,6 +45,14 @@ impl Executors {
         match (&self.ring, part.task()) {
             (Some(ring), Some(Task::Transfer(transfer))) if transfer.by_ring => ring.submit(part),
             _ => self.pool.submit(part),
+        }
+    }
+
+    /// Goes on with a part whose bytes the device has copied to its slot. Never blocks.
+    fn resume(&self, staged: Staged) {
+        match &self.ring {
+            Some(ring) if staged.run.part.by_ring => ring.resume(staged),
+            _ => self.pool.resume(staged),
         }
     }
 

@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use completion::{IssuedPart, Next, PartOutcome};
+use completion::{IssuedPart, PartOutcome, Ticket};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use rustix::io::Errno;
 
-use super::run::{Paths, Run, TransferPart};
+use super::devices::Staged;
+use super::job::Job;
+use super::run::{Paths, Request, Run, Step, TransferPart};
 use crate::engine::{Call, Model, PartReport, Task};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::{MemoryRange, SlotArena};
+use crate::memory::SlotArena;
 use crate::os::io;
 use crate::plan::Kind;
 use crate::receipt::{Backend, DataPath};
@@ -29,7 +32,7 @@ const PATHS: Paths = Paths {
 pub(crate) struct Pool {
     /// `None` once stopped. Workers end when it is gone and what it sent is done: a part may be on
     /// its way that was granted before its operation was dropped.
-    jobs: Mutex<Option<Sender<IssuedPart<Model>>>>,
+    jobs: Mutex<Option<Sender<Job>>>,
 }
 
 impl Pool {
@@ -71,11 +74,20 @@ impl Pool {
 
     /// Hands a part to an idle worker. Never blocks.
     pub(crate) fn submit(&self, part: IssuedPart<Model>) {
+        self.send(Job::Start(part));
+    }
+
+    /// Goes on with a part that a device has copied for. Never blocks.
+    pub(super) fn resume(&self, staged: Staged) {
+        self.send(Job::Resume(Box::new(staged)));
+    }
+
+    fn send(&self, job: Job) {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = match &*jobs {
-            Some(jobs) => jobs.try_send(part).err().map(TrySendError::into_inner),
+            Some(jobs) => jobs.try_send(job).err().map(TrySendError::into_inner),
             // Granted before its operation was dropped, and late: everything else has ended.
-            None => return drop((jobs, part)),
+            None => return drop((jobs, job)),
         };
         drop(jobs);
         debug_assert!(refused.is_none(), "more parts in flight than permits");
@@ -95,62 +107,79 @@ impl Pool {
 }
 
 struct Worker {
-    inbox: Receiver<IssuedPart<Model>>,
+    inbox: Receiver<Job>,
     slots: Arc<SlotArena>,
     counters: Arc<Counters>,
 }
 
 impl Worker {
     fn run(&self) {
-        while let Ok(part) = self.inbox.recv() {
-            self.execute(part);
+        while let Ok(job) = self.inbox.recv() {
+            // A panic is a bug of ours, and nobody knows what it left in flight: the ticket is
+            // dropped unfinished, which quarantines the operation.
+            if catch_unwind(AssertUnwindSafe(|| self.execute(job))).is_err() {
+                tracing::error!("a worker panicked; its operation is quarantined");
+            }
         }
     }
 
-    fn execute(&self, part: IssuedPart<Model>) {
-        let Some((ticket, task)) = part.start() else {
-            return;
-        };
-        let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
-        let perform = || match task {
-            Task::Transfer(part) => transfer(part, slot, || ticket.advance()),
-            Task::Call(call) => perform(&*call),
-        };
-        // A panic is a bug of ours, and nobody knows what it left in flight: the ticket is
-        // dropped unfinished, which quarantines the operation.
-        let Ok(outcome) = catch_unwind(AssertUnwindSafe(perform)) else {
-            tracing::error!("a worker panicked; its operation is quarantined");
-            return;
-        };
+    fn execute(&self, job: Job) {
+        match job {
+            Job::Start(part) => {
+                let Some((ticket, task)) = part.start() else {
+                    return;
+                };
+                match task {
+                    Task::Transfer(part) => {
+                        let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
+                        let run = Run::new(part, slot, PATHS);
+                        self.transfer(Staged { ticket, run });
+                    }
+                    Task::Call(call) => self.finish(ticket, perform(&*call)),
+                }
+            }
+            Job::Resume(staged) => self.transfer(*staged),
+        }
+    }
+
+    fn finish(&self, ticket: Ticket<Model>, outcome: PartOutcome<Model>) {
         self.counters.add(&outcome.report);
         ticket.finish(outcome);
     }
+
+    /// One part, by blocking calls, up to its end or to where a device takes over.
+    fn transfer(&self, staged: Staged) {
+        let Staged { ticket, mut run } = staged;
+        while let Some(step) = run.next(|| ticket.advance()) {
+            match (step, &run.part.device) {
+                (Step::Io(request), _) => {
+                    if run.is_retrying() {
+                        thread::yield_now();
+                    }
+                    let result = make(&request, &run.part);
+                    run.complete(result);
+                }
+                (Step::Copy, Some(device)) => {
+                    let device = Arc::clone(device);
+                    return device.copy(Staged { ticket, run });
+                }
+                (Step::Copy, None) => unreachable!("only device memory is copied by a device"),
+            }
+        }
+        let outcome = run.finish(|| ticket.advance());
+        self.finish(ticket, outcome);
+    }
 }
 
-/// One part, by blocking calls.
-fn transfer(
-    part: TransferPart,
-    slot: Option<MemoryRange>,
-    advance: impl FnOnce() -> Next,
-) -> PartOutcome<Model> {
-    let mut run = Run::new(part, slot, PATHS);
-    while let Some(request) = run.next() {
-        if run.is_retrying() {
-            thread::yield_now();
-        }
-        let (fd, memory) = (request.fd(&run.part), request.memory);
-        let result = match request.kind {
-            // SAFETY: the range is the user's memory, owned by the operation's payload and
-            // writable, or a slot that the part has alone; the call is synchronous.
-            Kind::Read => unsafe { io::read_at(fd, memory.as_ptr(), memory.len(), request.offset) },
-            // SAFETY: as above; nobody writes the source while the operation owns it.
-            Kind::Write => unsafe {
-                io::write_at(fd, memory.as_ptr(), memory.len(), request.offset)
-            },
-        };
-        run.complete(result);
+fn make(request: &Request, part: &TransferPart) -> std::result::Result<usize, Errno> {
+    let (fd, memory) = (request.fd(part), request.memory);
+    match request.kind {
+        // SAFETY: the range is the user's memory, owned by the operation's payload and writable, or
+        // a slot that the part has alone; the call is synchronous.
+        Kind::Read => unsafe { io::read_at(fd, memory.as_ptr(), memory.len(), request.offset) },
+        // SAFETY: as above; nobody writes the source while the operation owns it.
+        Kind::Write => unsafe { io::write_at(fd, memory.as_ptr(), memory.len(), request.offset) },
     }
-    run.finish(advance)
 }
 
 fn perform(call: &dyn Call) -> PartOutcome<Model> {

@@ -13,6 +13,7 @@ use completion::{Next, PartOutcome};
 use rustix::io::Errno;
 
 use super::cached::{Piece, Residency};
+use super::devices::DeviceSide;
 use super::stretch::{Stretch, Way};
 use super::target::Target;
 use crate::engine::{Model, PartReport};
@@ -33,6 +34,8 @@ pub(crate) struct TransferPart {
     pub(crate) file: Arc<FileShared>,
     pub(crate) kind: Kind,
     pub(crate) target: Target,
+    /// The device whose memory the target is.
+    pub(crate) device: Option<Arc<DeviceSide>>,
     pub(crate) file_offset: u64,
     /// Bytes of the file that the part moves, gaps between its pieces included.
     pub(crate) len: usize,
@@ -248,6 +251,10 @@ impl Run {
         // has the slot alone until it is finished; a write's window is as long.
         unsafe { in_host(source).copy_to(window) };
         self.report.copy_time += start.elapsed();
+    }
+
+    pub(super) const fn kind(&self) -> Kind {
+        self.part.kind
     }
 
     /// The next step; `None` when the part is over, one way or the other. `advance` is asked before

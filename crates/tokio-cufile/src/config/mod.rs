@@ -98,6 +98,10 @@ pub struct Config {
     /// registration was measured to change nothing. Where the limit on locked memory refuses it,
     /// the ring goes on without and says so.
     pub registered_buffers: bool,
+    /// Whether a thread for each device issues the copies between slots and device memory, so that a
+    /// driver call that blocks cannot hold up the ring; else the ring thread issues those of its own
+    /// parts. The pool's parts always go to such a thread.
+    pub copy_threads: bool,
     /// Bytes in one staging slot. Default: 4 MiB, one part.
     pub bounce_buffer_size: usize,
     /// Bytes of all parts in flight. The staging slots have memory of their own, at most as much
@@ -121,6 +125,7 @@ impl Default for Config {
             queue_depth: 128,
             spin_limit: Duration::ZERO,
             registered_buffers: false,
+            copy_threads: false,
             bounce_buffer_size: 4 << 20,
             budget: 64 << 20,
             queued_operations_max: 1 << 20,

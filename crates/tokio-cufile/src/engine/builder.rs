@@ -13,7 +13,7 @@ use super::host::{Host, LostWrites};
 use super::model::Core;
 use super::threads::{self, Bells};
 use super::{Engine, Shared};
-use crate::compat::{Executors, Pool, Ring, RingConfig};
+use crate::compat::{Devices, Executors, Pool, Ring, RingConfig};
 use crate::config::{CacheMode, CompatMode, Config, IoEngine};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::{EngineId, Prefault, SlotArena};
@@ -86,6 +86,12 @@ impl EngineBuilder {
     /// See [`Config::registered_buffers`].
     pub const fn registered_buffers(mut self, registered: bool) -> Self {
         self.config.registered_buffers = registered;
+        self
+    }
+
+    /// See [`Config::copy_threads`].
+    pub const fn copy_threads(mut self, copy_threads: bool) -> Self {
+        self.config.copy_threads = copy_threads;
         self
     }
 
@@ -183,11 +189,14 @@ impl EngineBuilder {
         let bells = Arc::new(Bells::default());
         let lost_writes = Arc::new(LostWrites::default());
         let limits = limits(&config, slot_count, ring.is_ok());
+        let executors = Arc::new(Executors {
+            pool: Pool::start(config.num_threads, &slots, &counters)?,
+            ring: ring.ok(),
+        });
+        let devices = Arc::new(Devices::new(&executors, &slots, &counters));
         let host = Host {
-            executors: Executors {
-                pool: Pool::start(config.num_threads, &slots, &counters)?,
-                ring: ring.ok(),
-            },
+            executors,
+            devices: Arc::clone(&devices),
             clock,
             bells: Arc::clone(&bells),
             lost_writes: Arc::clone(&lost_writes),
@@ -202,6 +211,7 @@ impl EngineBuilder {
             core,
             lost_writes,
             ring: ring_facts,
+            devices,
             clock,
             bells,
             counters,
@@ -228,6 +238,7 @@ fn start_ring(
         depth,
         spin: config.spin_limit,
         registered_buffers: config.registered_buffers,
+        copy_threads: config.copy_threads,
     };
     let ring = Ring::start(ring_config, slots, counters).map_err(|reason| {
         tracing::warn!(%reason, "no io_uring");

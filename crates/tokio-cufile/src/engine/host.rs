@@ -8,7 +8,7 @@ use completion::{Doubt, Environment, IssuedPart, Tick};
 use super::clock::Clock;
 use super::model::Model;
 use super::threads::Bells;
-use crate::compat::Executors;
+use crate::compat::{Devices, Executors};
 use crate::error::Error;
 use crate::file::lost_write;
 
@@ -40,7 +40,8 @@ impl LostWrites {
 
 #[derive(Debug)]
 pub(super) struct Host {
-    pub(super) executors: Executors,
+    pub(super) executors: Arc<Executors>,
+    pub(super) devices: Arc<Devices>,
     pub(super) clock: Clock,
     pub(super) bells: Arc<Bells>,
     pub(super) lost_writes: Arc<LostWrites>,
@@ -69,6 +70,7 @@ impl Environment<Model> for Host {
 
     fn drained(&self) {
         self.executors.stop();
+        self.devices.stop();
         self.bells.ring_all();
     }
 }

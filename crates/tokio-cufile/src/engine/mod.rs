@@ -2,6 +2,7 @@
 
 mod builder;
 mod clock;
+mod disposed;
 mod host;
 mod model;
 mod shutdown;
@@ -15,15 +16,19 @@ use completion::Tick;
 use tokio::sync::watch;
 
 pub use self::builder::EngineBuilder;
+pub(crate) use self::disposed::Disposed;
 pub(crate) use self::host::LostWrites;
 pub(crate) use self::model::{Call, Core, Model, PartReport, Task};
 pub use self::shutdown::ShutdownReport;
 
 use self::clock::Clock;
 use self::threads::Bells;
+use crate::compat::Devices;
 use crate::config::Config;
-use crate::error::{Error, ErrorKind, Result};
+use crate::cuda::DeviceInfo;
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::EngineId;
+use crate::op::Request;
 use crate::plan::route::RingFacts;
 use crate::stats::{Counters, Stats};
 
@@ -65,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     pub(crate) lost_writes: Arc<LostWrites>,
     pub(crate) ring: RingFacts,
+    pub(crate) devices: Arc<Devices>,
     clock: Clock,
     bells: Arc<Bells>,
     counters: Arc<Counters>,
@@ -123,6 +129,17 @@ impl Engine {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// The CUDA devices of this machine. Loads and initialises the driver, on an engine thread.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where there is no CUDA; `DeviceFailed` for what the driver says else. No device
+    /// is an empty list.
+    pub fn devices(&self) -> Request<Vec<DeviceInfo>> {
+        let devices = Arc::clone(&self.shared.devices);
+        Request::detached(&self.shared, Operation::Devices, move || devices.list())
     }
 
     /// What the engine has done and what it holds.

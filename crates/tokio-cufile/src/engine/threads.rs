@@ -81,6 +81,10 @@ impl Bells {
         self.ring_all();
     }
 
+    pub(super) fn has_disposer_ended(&self) -> bool {
+        self.disposer_ended.load(Ordering::Acquire)
+    }
+
     /// Nothing is live, nothing will be, and the alarm may end.
     fn end_alarm(&self) {
         self.disposer_ended.store(true, Ordering::Release);

@@ -24,6 +24,7 @@ use crate::stream::Chunk;
 /// |---|---|
 /// | [`HostBuffer`] | the whole buffer; `Busy` while a part is out |
 /// | [`HostPart`] | the part |
+/// | [`DeviceBuffer`](crate::DeviceBuffer), [`DevicePart`](crate::DevicePart) | the same |
 /// | [`Chunk`] | what was read of a stream |
 /// | `Vec<u8>` | its length, not its capacity |
 /// | `&'static [u8]` | all of it |
@@ -37,13 +38,17 @@ pub trait IoBuf: sealed::Memory {}
 /// |---|---|
 /// | [`HostBuffer`] | the whole buffer; `Busy` while a part is out |
 /// | [`HostPart`] | the part |
+/// | [`DeviceBuffer`](crate::DeviceBuffer), [`DevicePart`](crate::DevicePart) | the same |
 /// | `Vec<u8>` | its length, not its capacity: pass `vec![0; n]` to read `n` bytes |
 ///
 /// Sealed.
 pub trait IoBufMut: IoBuf {}
 
 pub(crate) mod sealed {
+    use std::sync::Arc;
+
     use super::{EngineId, Region, Result};
+    use crate::compat::DeviceSide;
 
     /// # Safety
     ///
@@ -64,6 +69,11 @@ pub(crate) mod sealed {
         ///
         /// `Busy` for a buffer with parts out, `WrongEngine` for memory of another engine.
         fn prepare(&mut self, engine: EngineId) -> Result<Region>;
+
+        /// The device whose memory it is.
+        fn device(&self) -> Option<Arc<DeviceSide>> {
+            None
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`HostBuffer`] | the user | zeroed memory; its bytes are readable while no part is out |
 //! | [`HostPart`] | the user, or an operation in flight | sole access to one range of a buffer |
+//! | [`DeviceBuffer`], [`DevicePart`] | as for host memory | the same, in the memory of a CUDA device |
 //! | `Span` | a stream or a writer | a whole buffer of which one range is read or written |
 //! | `SlotArena` | an engine | staging slots in one mapping, hidden from children and core dumps |
 //! | `MemoryRange` | an operation's control block | an address and a length; says nothing about who may touch it |
@@ -12,6 +13,7 @@
 //! and slices are made only through the owner.
 
 mod buf;
+mod device;
 mod host;
 mod lent;
 mod mapping;
@@ -21,6 +23,7 @@ mod slots;
 mod span;
 
 pub use buf::{IoBuf, IoBufMut};
+pub use device::{DeviceBuffer, DevicePart};
 pub use host::{HostBuffer, HostPart};
 pub use lent::Idle;
 pub(crate) use mapping::Prefault;

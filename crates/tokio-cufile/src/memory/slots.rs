@@ -42,6 +42,11 @@ impl SlotArena {
         })
     }
 
+    /// All of them: one mapping.
+    pub(crate) fn memory(&self) -> MemoryRange {
+        self.mapping.range()
+    }
+
     /// How many slots.
     pub(crate) const fn count(&self) -> usize {
         self.count

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use completion::{Cost, Part};
 
-use crate::compat::{Target, TransferPart};
+use crate::compat::{DeviceSide, Target, TransferPart};
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
 use crate::memory::Region;
@@ -51,6 +51,7 @@ impl Cut {
 
 pub(super) struct Parts {
     pub(super) cut: Cut,
+    pub(super) device: Option<Arc<DeviceSide>>,
     /// The whole buffer.
     pub(super) memory: Region,
     pub(super) file: Arc<FileShared>,
@@ -105,6 +106,7 @@ impl Iterator for Parts {
                 file: Arc::clone(&self.file),
                 kind: self.kind,
                 target: self.target(&next, len),
+                device: self.device.clone(),
                 file_offset: part.file_offset,
                 len,
                 lane: part.lane,

@@ -30,7 +30,7 @@ pub struct Request<T> {
     role: Option<Role<Error>>,
     options: Options,
     operation: Operation,
-    path: Arc<Path>,
+    path: Option<Arc<Path>>,
     engine: Arc<Shared>,
 }
 
@@ -90,6 +90,25 @@ impl<T: Send + 'static> Request<T> {
         role: Role<Error>,
         job: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Self {
+        Self::about(engine, operation, Some(path), role, job)
+    }
+
+    /// A call that concerns no file.
+    pub(crate) fn detached(
+        engine: &Arc<Shared>,
+        operation: Operation,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Self {
+        Self::about(engine, operation, None, Role::None, job)
+    }
+
+    fn about(
+        engine: &Arc<Shared>,
+        operation: Operation,
+        path: Option<Arc<Path>>,
+        role: Role<Error>,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Self {
         let cell = Arc::new(Cell {
             job: Mutex::new(Some(Box::new(job) as Job<T>)),
             result: Mutex::new(None),
@@ -136,11 +155,16 @@ impl<T: Send + 'static> Request<T> {
             total: 0,
             parts: Box::new(std::iter::once(part)),
             ledger: role,
+            gated: false,
         });
     }
 
     fn describe(&self, error: Error) -> Error {
-        error.with_operation(self.operation).with_path(&self.path)
+        let error = error.with_operation(self.operation);
+        match &self.path {
+            Some(path) => error.with_path(path),
+            None => error,
+        }
     }
 }
 

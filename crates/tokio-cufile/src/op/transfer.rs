@@ -14,6 +14,7 @@ use super::outcome::{Done, OpError};
 use super::parts::{Cut, Parts};
 use super::ranges::Ranges;
 use super::{CancelHandle, Options, error_of};
+use crate::compat::DeviceSide;
 use crate::config::Priority;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -79,6 +80,7 @@ struct Pending {
     cut: Cut,
     outline: Outline,
     memory: Region,
+    device: Option<Arc<DeviceSide>>,
     route: FileRoute,
 }
 
@@ -170,6 +172,7 @@ impl<B: IoBuf> Transfer<B> {
     ) -> Self {
         let route = file.route_now();
         let memory = buf.prepare(engine.id);
+        let device = buf.device();
         let whole = memory.as_ref().map_or(0, |memory| memory.len());
         let Asked {
             kind,
@@ -193,6 +196,7 @@ impl<B: IoBuf> Transfer<B> {
                 cut,
                 outline,
                 memory,
+                device,
                 route,
             })
         });
@@ -268,6 +272,7 @@ impl<B: IoBuf> Transfer<B> {
             may_use_cache: route.may_use_cache && self.require.is_none(),
             cut: pending.cut,
             memory: pending.memory,
+            device: pending.device,
             file,
             kind: self.kind,
             require: self.require,
@@ -281,6 +286,7 @@ impl<B: IoBuf> Transfer<B> {
                 .map_or(self.len as u64, |runs| runs.total()),
             parts: Box::new(parts),
             ledger,
+            gated: false,
         });
     }
 

@@ -9,15 +9,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use completion::{IssuedPart, SlotId, Ticket, Wakers};
-use io_uring::types::Fd;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
 
+use super::copies::{Copies, NAP};
 use super::inbox::Inbox;
 use super::table::{InFlight, Table};
 use super::{RingConfig, probe};
-use crate::compat::run::{Paths, Request, Run};
+use crate::compat::devices::Staged;
+use crate::compat::job::Job;
+use crate::compat::run::{Paths, Request, Run, Step};
 use crate::engine::{Model, Task};
+use crate::error::Error;
 use crate::memory::SlotArena;
 use crate::plan::Kind;
 use crate::receipt::{Backend, DataPath};
@@ -48,6 +52,8 @@ pub(super) struct Driver {
     slots: Arc<SlotArena>,
     slots_registered: bool,
     counters: Arc<Counters>,
+    copies: Copies,
+    copy_threads: bool,
     spin: Duration,
     /// Small parts in a row, each of which came when no other was there.
     lone_parts: u64,
@@ -83,6 +89,8 @@ impl Driver {
             inbox,
             slots,
             counters,
+            copies: Copies::new(),
+            copy_threads: config.copy_threads,
             spin: config.spin,
             lone_parts: 0,
             bell_armed: false,
@@ -123,12 +131,20 @@ impl Driver {
         loop {
             self.take_in();
             self.reap();
+            self.finish_copies();
             // After the last completion at hand: the first wake may set a thread against the rest.
             self.wakers.wake();
             if self.is_over() {
                 break;
             }
-            if self.has_work() || self.spin_for_event() {
+            if self.has_work() {
+                continue;
+            }
+            if !self.copies.is_idle() {
+                self.wait_beside_copies();
+                continue;
+            }
+            if self.spin_for_event() {
                 continue;
             }
             // Submits what was pushed and waits, in one call.
@@ -143,13 +159,22 @@ impl Driver {
     }
 
     fn is_over(&self) -> bool {
-        self.inbox.is_closed() && self.inbox.is_empty() && self.table.is_empty()
+        self.inbox.is_closed()
+            && self.inbox.is_empty()
+            && self.table.is_empty()
+            && self.copies.is_idle()
     }
 
     /// Starts what has come in.
     fn take_in(&mut self) {
-        while let Some(part) = self.inbox.take() {
-            self.begin(part);
+        while let Some(job) = self.inbox.take() {
+            match job {
+                Job::Start(part) => self.begin(part),
+                Job::Resume(staged) => {
+                    let Staged { ticket, run } = *staged;
+                    self.go_on(ticket, run);
+                }
+            }
         }
     }
 
@@ -170,10 +195,14 @@ impl Driver {
 
     /// Hands the part's next request to the kernel, or ends the part.
     fn go_on(&mut self, ticket: Ticket<Model>, mut run: Run) {
-        let Some(request) = run.next() else {
-            let outcome = run.finish(|| ticket.advance());
-            self.counters.add(&outcome.report);
-            return ticket.finish_with(outcome, &mut self.wakers);
+        let request = match run.next(|| ticket.advance()) {
+            Some(Step::Io(request)) => request,
+            Some(Step::Copy) => return self.copy(Staged { ticket, run }),
+            None => {
+                let outcome = run.finish(|| ticket.advance());
+                self.counters.add(&outcome.report);
+                return ticket.finish_with(outcome, &mut self.wakers);
+            }
         };
         if run.is_retrying() {
             thread::yield_now();
@@ -185,6 +214,29 @@ impl Driver {
         let asked = request.memory.len();
         let user_data = self.table.insert(InFlight { ticket, run, asked });
         self.push(&entry.user_data(user_data));
+    }
+
+    fn copy(&mut self, staged: Staged) {
+        let device = staged.run.part.device.clone();
+        let device = device.expect("only device memory is copied by a device");
+        if self.copy_threads {
+            return device.copy(staged);
+        }
+        if let Err((staged, error)) = self.copies.issue(&device, staged) {
+            self.copied(staged, Err(error));
+        }
+    }
+
+    fn copied(&mut self, staged: Staged, result: Result<(), Error>) {
+        let Staged { ticket, mut run } = staged;
+        run.copied(result);
+        self.go_on(ticket, run);
+    }
+
+    fn finish_copies(&mut self) {
+        while let Some((staged, result)) = self.copies.poll() {
+            self.copied(staged, result);
+        }
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -273,6 +325,34 @@ impl Driver {
         false
     }
 
+    /// Nothing tells this thread that a copy has ended: it looks, and sleeps for a while at most.
+    fn wait_beside_copies(&mut self) {
+        let submission = self.ring.submission();
+        let (has_entries, has_completions) = (!submission.is_empty(), submission.taskrun());
+        drop(submission);
+        if self.copies.may_spin() {
+            if has_entries || has_completions {
+                self.enter(0);
+            }
+            return std::hint::spin_loop();
+        }
+        self.arm_bell();
+        if self.inbox.may_sleep(true) {
+            let timeout = Timespec::from(NAP);
+            let wait = SubmitArgs::new().timespec(&timeout);
+            let waited = self.ring.submitter().submit_with_args(1, &wait);
+            self.inbox.awake();
+            match waited.map_err(|error| error.raw_os_error()) {
+                Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                // A kernel before 5.11 knows no such wait.
+                Err(_) => {
+                    self.enter(0);
+                    thread::park_timeout(NAP);
+                }
+            }
+        }
+    }
+
     fn sleep(&mut self) {
         self.arm_bell();
         if self.inbox.may_sleep(!self.table.is_empty()) {
@@ -341,6 +421,7 @@ mod tests {
                 depth: 4,
                 spin: Duration::ZERO,
                 registered_buffers: false,
+                copy_threads: false,
             },
             Arc::new(Inbox::new(4).unwrap()),
             Arc::new(SlotArena::new(1, 4096, Prefault::OnTouch).unwrap()),

@@ -7,17 +7,16 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use completion::IssuedPart;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::engine::Model;
+use crate::compat::job::Job;
 
 #[derive(Debug)]
 pub(super) struct Inbox {
-    parts: Sender<IssuedPart<Model>>,
-    taken: Receiver<IssuedPart<Model>>,
+    jobs: Sender<Job>,
+    taken: Receiver<Job>,
     sleeping: AtomicBool,
     closed: AtomicBool,
     /// The thread takes nothing more.
@@ -27,9 +26,9 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn new(capacity: usize) -> Result<Self, Errno> {
-        let (parts, taken) = bounded(capacity);
+        let (jobs, taken) = bounded(capacity);
         Ok(Self {
-            parts,
+            jobs,
             taken,
             sleeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -39,8 +38,8 @@ impl Inbox {
         })
     }
 
-    pub(super) fn push(&self, part: IssuedPart<Model>) {
-        match self.parts.try_send(part) {
+    pub(super) fn push(&self, job: Job) {
+        match self.jobs.try_send(job) {
             Ok(()) => {
                 self.wake();
                 // Granted before its operation was dropped, and late: everything else has ended.
@@ -50,9 +49,9 @@ impl Inbox {
                 }
             }
             // Dropping the part hands it back to the scheduler, and its operation stops.
-            Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) => {
+            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
                 debug_assert!(false, "more parts in flight than permits");
-                drop(part);
+                drop(job);
             }
         }
     }
@@ -98,7 +97,7 @@ impl Inbox {
         self.bell.as_fd()
     }
 
-    pub(super) fn take(&self) -> Option<IssuedPart<Model>> {
+    pub(super) fn take(&self) -> Option<Job> {
         self.taken.try_recv().ok()
     }
 

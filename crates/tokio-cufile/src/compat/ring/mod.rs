@@ -4,6 +4,7 @@
 //! until the part's own completion has been seen (I3), and the ring outlives them all: closing a
 //! ring does not wait for what is in flight.
 
+mod copies;
 mod driver;
 mod inbox;
 mod probe;
@@ -18,6 +19,8 @@ use crossbeam_channel::bounded;
 
 use self::driver::Driver;
 use self::inbox::Inbox;
+use super::devices::Staged;
+use super::job::Job;
 use crate::engine::Model;
 use crate::memory::SlotArena;
 use crate::os::StdioPlaces;
@@ -35,6 +38,8 @@ pub(crate) struct RingConfig {
     pub(crate) spin: Duration,
     /// Whether the slots are registered with the ring.
     pub(crate) registered_buffers: bool,
+    /// Whether each device has a thread for its copies, or this one issues them.
+    pub(crate) copy_threads: bool,
 }
 
 /// The way to the ring thread.
@@ -92,7 +97,12 @@ impl Ring {
 
     /// Hands a part to the ring thread. Never blocks.
     pub(crate) fn submit(&self, part: IssuedPart<Model>) {
-        self.inbox.push(part);
+        self.inbox.push(Job::Start(part));
+    }
+
+    /// Goes on with a part that a device has copied for. Never blocks.
+    pub(super) fn resume(&self, staged: Staged) {
+        self.inbox.push(Job::Resume(Box::new(staged)));
     }
 
     /// Lets the thread end when nothing is in flight.

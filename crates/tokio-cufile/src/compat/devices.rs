@@ -1,0 +1,184 @@
+//! The devices that an engine moves bytes to and from: readied when first used.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use completion::Ticket;
+use nvidia_dl::cuda::Driver;
+
+use super::Executors;
+use super::run::Run;
+use crate::cuda::{
+    Copier, CopyJob, CopyLane, Device, DeviceInfo, Direction, Finish, Pinned, Watch, open_driver,
+};
+use crate::engine::Model;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{DeviceRange, MemoryRange, SlotArena};
+use crate::plan::Kind;
+use crate::stats::Counters;
+
+/// All devices of one engine.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    executors: Arc<Executors>,
+    slots: Arc<SlotArena>,
+    counters: Arc<Counters>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    driver: Option<&'static Driver>,
+    /// The lanes keep it, so that a thread of the engine's unpins.
+    pinned: Weak<Pinned>,
+    ready: BTreeMap<u32, Arc<DeviceSide>>,
+    stopped: bool,
+}
+
+/// One device, and the threads' ways to it.
+#[derive(Debug)]
+pub(crate) struct DeviceSide {
+    device: Arc<Device>,
+    pinned: Weak<Pinned>,
+    copier: Copier<Staged>,
+}
+
+impl Devices {
+    pub(crate) fn new(
+        executors: &Arc<Executors>,
+        slots: &Arc<SlotArena>,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        Self {
+            executors: Arc::clone(executors),
+            slots: Arc::clone(slots),
+            counters: Arc::clone(counters),
+            table: Mutex::default(),
+        }
+    }
+
+    /// The device with that CUDA ordinal, readied if need be: context, pinned slots, copy thread.
+    /// Blocks; call it on an engine thread.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where there is no CUDA; `DeviceNotFound`; `DeviceFailed`.
+    pub(crate) fn get(&self, ordinal: u32) -> Result<Arc<DeviceSide>> {
+        // Held throughout: who asks for the same device waits for it.
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(side) = table.ready.get(&ordinal) {
+            side.device.check()?;
+            return Ok(Arc::clone(side));
+        }
+        if table.stopped {
+            let reason = "the engine readies no more devices";
+            return Err(Error::new(ErrorKind::ShuttingDown, reason));
+        }
+        let driver = match table.driver {
+            Some(driver) => driver,
+            None => *table.driver.insert(open_driver()?),
+        };
+        let device = Arc::new(Device::open(driver, ordinal)?);
+        let pinned = match table.pinned.upgrade() {
+            Some(pinned) => pinned,
+            None => Arc::new(Pinned::new(&self.slots, &device)?),
+        };
+        table.pinned = Arc::downgrade(&pinned);
+        let copier = Copier::start(&device, &pinned, self.finish())?;
+        tracing::info!(device = ordinal, name = device.name(), "device ready");
+        let side = Arc::new(DeviceSide {
+            device,
+            pinned: Arc::downgrade(&pinned),
+            copier,
+        });
+        table.ready.insert(ordinal, Arc::clone(&side));
+        Ok(side)
+    }
+
+    fn finish(&self) -> Finish<Staged> {
+        let (executors, counters) = (Arc::clone(&self.executors), Arc::clone(&self.counters));
+        Box::new(move |staged: Staged, result| {
+            let Staged { ticket, mut run } = staged;
+            run.copied(result);
+            match run.kind() {
+                // What was staged is written now.
+                Kind::Write => executors.resume(Staged { ticket, run }),
+                Kind::Read => {
+                    let outcome = run.finish(|| ticket.advance());
+                    counters.add(&outcome.report);
+                    ticket.finish(outcome);
+                }
+            }
+        })
+    }
+
+    /// Every device that CUDA sees. Blocks; call it on an engine thread.
+    pub(crate) fn list(&self) -> Result<Vec<DeviceInfo>> {
+        let driver = open_driver()?;
+        let count = driver.device_count().map_err(|error| {
+            Error::new(ErrorKind::DeviceFailed, error.to_string()).with_source(error)
+        })?;
+        (0..u32::try_from(count).unwrap_or(0))
+            .map(|ordinal| DeviceInfo::of(driver, ordinal))
+            .collect()
+    }
+
+    /// Lets the copy threads end after what is in flight.
+    pub(crate) fn stop(&self) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.stopped = true;
+        for side in table.ready.values() {
+            side.copier.stop();
+        }
+    }
+}
+
+impl DeviceSide {
+    pub(crate) const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Has the copy thread do the part's copies. Never blocks.
+    pub(super) fn copy(&self, staged: Staged) {
+        self.copier.submit(staged);
+    }
+
+    /// A lane for the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; `ShuttingDown` when the slots are not pinned any more.
+    pub(super) fn lane(&self) -> Result<CopyLane<Staged>> {
+        let pinned = self.pinned.upgrade().ok_or_else(|| {
+            let reason = "the slots are not pinned any more";
+            Error::new(ErrorKind::ShuttingDown, reason)
+        })?;
+        CopyLane::new(&self.device, &pinned)
+    }
+
+    /// Has the copy thread look after an event.
+    pub(crate) fn watch(&self, watch: Watch) {
+        self.copier.watch(watch);
+    }
+}
+
+/// A part between the disk and the device. The run holds the file; the ticket holds the permits and
+/// the slot, and keeps the operation's payload, which owns the device memory. Dropped unfinished, it
+/// quarantines the operation.
+pub(crate) struct Staged {
+    pub(super) ticket: Ticket<Model>,
+    pub(super) run: Run,
+}
+
+impl CopyJob for Staged {
+    fn direction(&self) -> Direction {
+        match self.run.kind() {
+            Kind::Read => Direction::ToDevice,
+            Kind::Write => Direction::FromDevice,
+        }
+    }
+
+    fn copies(&self) -> impl Iterator<Item = (MemoryRange, DeviceRange)> + '_ {
+        self.run.copies()
+    }
+}

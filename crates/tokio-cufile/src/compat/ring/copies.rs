@@ -1,0 +1,66 @@
+//! Copies that the ring thread issues itself, and waits for beside its completions.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::compat::devices::{DeviceSide, Staged};
+use crate::cuda::CopyLane;
+use crate::error::{Error, Result};
+
+/// How long the thread looks for the end of a copy before it sleeps: about what one of 256 KiB takes.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// How long it sleeps while copies are in flight: less than one of 4 MiB takes.
+pub(super) const NAP: Duration = Duration::from_micros(50);
+
+/// One lane for each device that was used.
+pub(super) struct Copies {
+    lanes: BTreeMap<u32, CopyLane<Staged>>,
+    busy_at: Instant,
+}
+
+impl Copies {
+    pub(super) fn new() -> Self {
+        Self {
+            lanes: BTreeMap::new(),
+            busy_at: Instant::now(),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.lanes.values().all(CopyLane::is_idle)
+    }
+
+    /// Whether to look again before sleeping.
+    pub(super) fn may_spin(&self) -> bool {
+        self.busy_at.elapsed() < SPIN
+    }
+
+    /// Queues a part's copies. Gives it back where nothing was issued, with the reason.
+    pub(super) fn issue(
+        &mut self,
+        device: &DeviceSide,
+        staged: Staged,
+    ) -> std::result::Result<(), (Staged, Error)> {
+        self.busy_at = Instant::now();
+        match self.lane(device) {
+            Ok(lane) => lane.issue(staged),
+            Err(error) => Err((staged, error)),
+        }
+    }
+
+    fn lane(&mut self, device: &DeviceSide) -> Result<&mut CopyLane<Staged>> {
+        use std::collections::btree_map::Entry;
+        match self.lanes.entry(device.device().ordinal()) {
+            Entry::Occupied(lane) => Ok(lane.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(device.lane()?)),
+        }
+    }
+
+    /// The next part whose copies have ended, and how.
+    pub(super) fn poll(&mut self) -> Option<(Staged, Result<()>)> {
+        let ended = self.lanes.values_mut().find_map(CopyLane::poll)?;
+        self.busy_at = Instant::now();
+        Some(ended)
+    }
+}

@@ -1,0 +1,100 @@
+//! Device memory that frees itself.
+#![allow(unsafe_code, reason = "memory is freed and copied by address")]
+
+use std::sync::Arc;
+
+use nvidia_dl::cuda::DevicePtr;
+
+use super::device::Device;
+use crate::error::Error;
+use crate::memory::DeviceRange;
+
+/// One allocation. To be dropped on an engine thread: freeing waits for the whole device.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    device: Arc<Device>,
+    start: DevicePtr,
+    len: usize,
+}
+
+impl Allocation {
+    /// `len` bytes, whose content is whatever was there. 0 takes no memory.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, and what else the driver says.
+    pub(crate) fn new(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
+        device.check()?;
+        device.bind()?;
+        let start = match len {
+            0 => DevicePtr::NULL,
+            _ => device
+                .driver
+                .mem_alloc(len)
+                .map_err(|error| device.error(error))?,
+        };
+        Ok(Self {
+            device: Arc::clone(device),
+            start,
+            len,
+        })
+    }
+
+    pub(crate) const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn range(&self) -> DeviceRange {
+        DeviceRange::new(self.device.ordinal(), self.start.0, self.len)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.start.is_null() {
+            return;
+        }
+        let driver = self.device.driver;
+        // SAFETY: it was allocated in `new`, and whoever used it is done: an operation in flight
+        // owns its share of the allocation.
+        let free = || unsafe { driver.mem_free(self.start) };
+        let freed = self.device.bind().map(|()| free());
+        // A context in error has lost its memory anyway; freed twice it cannot be.
+        match freed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "device memory was not freed"),
+            Err(error) => tracing::debug!(%error, "device memory was not freed"),
+        }
+    }
+}
+
+/// Copies device memory to the host, and waits for it. Blocks; for what is not worth a slot.
+///
+/// # Safety
+///
+/// The range lies in an allocation that lives and that nobody writes meanwhile.
+pub(crate) unsafe fn read_back(device: &Device, from: DeviceRange, to: &mut [u8]) -> Result<(), Error> {
+    assert!(to.len() == from.len(), "as many bytes on both sides");
+    device.check()?;
+    device.bind()?;
+    let address = DevicePtr(from.address());
+    // SAFETY: both have that length; the caller vouches for the device's, and the host's is borrowed
+    // until the call returns, which is when the copy has ended.
+    let copied = unsafe { device.driver.memcpy_dtoh(to.as_mut_ptr(), address, to.len()) };
+    copied.map_err(|error| device.error(error))
+}
+
+/// Copies host memory to the device, and waits for it. Blocks.
+///
+/// # Safety
+///
+/// The range lies in an allocation that lives and that nobody touches meanwhile.
+pub(crate) unsafe fn fill(device: &Device, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
+    assert!(to.len() == from.len(), "as many bytes on both sides");
+    device.check()?;
+    device.bind()?;
+    let address = DevicePtr(to.address());
+    // SAFETY: as for `read_back`.
+    let copied = unsafe { device.driver.memcpy_htod(address, from.as_ptr(), from.len()) };
+    copied.map_err(|error| device.error(error))
+}

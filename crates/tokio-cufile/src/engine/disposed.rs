@@ -1,0 +1,70 @@
+//! Values whose drop may block or call foreign code: dropped by the engine's disposer, whoever lets
+//! go of them last.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread;
+
+use completion::Handle;
+
+use super::threads::Bells;
+use super::{Model, Shared};
+
+/// A value that the engine's disposer drops. After the engine's end a thread of its own does.
+pub(crate) struct Disposed<T: Send + Sync + 'static> {
+    /// Before `share`, which is then the last.
+    value: Option<Arc<T>>,
+    share: Option<Handle<Model, Arc<T>>>,
+    bells: Arc<Bells>,
+    process: u32,
+}
+
+impl<T: Send + Sync + 'static> Disposed<T> {
+    pub(crate) fn new(engine: &Shared, value: T) -> Self {
+        let value = Arc::new(value);
+        Self {
+            share: Some(Handle::new(&engine.core, Arc::clone(&value))),
+            value: Some(value),
+            bells: Arc::clone(&engine.bells),
+            process: engine.process,
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for Disposed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Disposed<T> {
+    fn drop(&mut self) {
+        let (value, share) = (self.value.take(), self.share.take());
+        if std::process::id() != self.process {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "its locks are the parent's (I22)"
+            )]
+            return std::mem::forget((value, share));
+        }
+        if !self.bells.has_disposer_ended() {
+            drop(value);
+            return drop(share);
+        }
+        let late = thread::Builder::new().name("cufile-disposer".to_owned());
+        let spawned = late.spawn(move || drop((value, share)));
+        if let Err(error) = spawned {
+            // The closure went with the attempt, and so did the value: on this thread.
+            tracing::debug!(%error, "no thread for a late drop");
+        }
+    }
+}
+
+impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for Disposed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}

@@ -1,0 +1,237 @@
+//! Device buffers, and owned exclusive parts of them.
+#![allow(
+    unsafe_code,
+    reason = "implements the sealed trait: vouches for addresses that a device writes to later"
+)]
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::buf::{IoBuf, IoBufMut, sealed};
+use super::lent::{Idle, Lender};
+use super::range::EngineId;
+use super::region::{DeviceRange, Region};
+use crate::compat::DeviceSide;
+use crate::cuda::Allocation;
+use crate::engine::{Disposed, Engine, Shared as EngineShared};
+use crate::error::{Operation, Result};
+use crate::op::Request;
+
+/// Memory of a CUDA device for reads and writes, freed with the last of it.
+///
+/// Its content is whatever was there: CUDA does not clear memory. Not `Clone`; to have several
+/// operations in one buffer at once, lend it in [`part`](Self::part)s.
+///
+/// A kernel finds it at [`address`](Self::address). Nothing orders a kernel with a read: launch it
+/// once the read has resolved (its bytes are there then, for every stream), or make the operation
+/// wait by [`after`](crate::Transfer::after).
+///
+/// Dropping it is safe at any time and calls no CUDA function on the dropping thread: the engine
+/// frees the memory, once no part and no operation has any of it.
+pub struct DeviceBuffer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    allocation: Disposed<Allocation>,
+    side: Arc<DeviceSide>,
+    lender: Lender,
+}
+
+impl DeviceBuffer {
+    /// `len` bytes on the device with that CUDA ordinal. The first buffer on a device readies it:
+    /// that takes a good fraction of a second.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where there is no CUDA; `DeviceNotFound`; `OutOfMemory`; `DeviceFailed`.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropped, what was allocated is freed in the background.
+    pub fn new(engine: &Engine, device: u32, len: usize) -> Request<Self> {
+        let shared = Arc::clone(&engine.shared);
+        let allocate = move || Self::allocate(&shared, device, len);
+        Request::detached(&engine.shared, Operation::Buffer, allocate)
+    }
+
+    /// On an engine thread.
+    fn allocate(engine: &Arc<EngineShared>, device: u32, len: usize) -> Result<Self> {
+        let side = engine.devices.get(device)?;
+        let allocation = Allocation::new(side.device(), len)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                allocation: Disposed::new(engine, allocation),
+                side,
+                lender: Lender::new(engine.id),
+            }),
+        })
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.allocation.range().len()
+    }
+
+    /// Whether it holds no byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The CUDA ordinal of its device.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.shared.allocation.range().device()
+    }
+
+    /// Where it begins in the device's address space (`CUdeviceptr`); 0 for an empty buffer.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.shared.allocation.range().address()
+    }
+
+    /// Lends `range` out: whoever holds the part has these bytes alone, until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a range that ends before it begins or beyond the buffer; `Busy` when it
+    /// overlaps a part that is out.
+    pub fn part(&mut self, range: Range<usize>) -> Result<DevicePart> {
+        self.shared.lender.lend(&range, self.len())?;
+        Ok(DevicePart {
+            shared: Arc::clone(&self.shared),
+            range,
+        })
+    }
+
+    /// How many parts are out, empty ones not counted.
+    #[must_use]
+    pub fn parts_out(&self) -> usize {
+        self.shared.lender.parts_out()
+    }
+
+    /// Resolves when no part is out. May be dropped at any time; several may wait.
+    pub fn idle(&self) -> Idle<'_> {
+        self.shared.lender.idle()
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer")
+            .field("device", &self.device())
+            .field("len", &self.len())
+            .field("parts_out", &self.parts_out())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An exclusive, owned part of a [`DeviceBuffer`]. Dropping it gives the range back.
+///
+/// Keeps the memory alive by itself: the buffer may be dropped first.
+pub struct DevicePart {
+    shared: Arc<Shared>,
+    range: Range<usize>,
+}
+
+impl DevicePart {
+    /// The length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether it holds no byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Where it lies in its buffer, in bytes.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// The CUDA ordinal of its device.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.memory().device()
+    }
+
+    /// Where it begins in the device's address space (`CUdeviceptr`).
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.memory().address()
+    }
+
+    /// Splits at `at`, counted from the part's start: self keeps `[0, at)`, the rest is returned.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` when `at` is beyond the end; self is unchanged then.
+    pub fn split_off(&mut self, at: usize) -> Result<Self> {
+        let rest = self.shared.lender.split(&mut self.range, at)?;
+        Ok(Self {
+            shared: Arc::clone(&self.shared),
+            range: rest,
+        })
+    }
+
+    fn memory(&self) -> DeviceRange {
+        let whole = self.shared.allocation.range();
+        let part = whole.sub(self.range.start, self.range.len());
+        part.expect("checked when the part was lent")
+    }
+}
+
+impl Drop for DevicePart {
+    fn drop(&mut self) {
+        self.shared.lender.take_back(&self.range);
+    }
+}
+
+impl fmt::Debug for DevicePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevicePart")
+            .field("device", &self.device())
+            .field("range", &self.range)
+            .finish()
+    }
+}
+
+// SAFETY: the allocation lives as long as the buffer and never moves; the host has no slice of it.
+// Parts take a borrow of the owned value, and no part is out. Kernels of the user's are the user's
+// promise, as for everybody who works with CUDA: the buffer's documentation says so.
+unsafe impl sealed::Memory for DeviceBuffer {
+    fn prepare(&mut self, engine: EngineId) -> Result<Region> {
+        self.shared.lender.check_engine(engine)?;
+        self.shared.lender.all_home()?;
+        Ok(Region::Device(self.shared.allocation.range()))
+    }
+
+    fn device(&self) -> Option<Arc<DeviceSide>> {
+        Some(Arc::clone(&self.shared.side))
+    }
+}
+
+impl IoBuf for DeviceBuffer {}
+impl IoBufMut for DeviceBuffer {}
+
+// SAFETY: as for the buffer; the table of parts gives the range to no other part.
+unsafe impl sealed::Memory for DevicePart {
+    fn prepare(&mut self, engine: EngineId) -> Result<Region> {
+        self.shared.lender.check_engine(engine)?;
+        Ok(Region::Device(self.memory()))
+    }
+
+    fn device(&self) -> Option<Arc<DeviceSide>> {
+        Some(Arc::clone(&self.shared.side))
+    }
+}
+
+impl IoBuf for DevicePart {}
+impl IoBufMut for DevicePart {}
