@@ -160,7 +160,7 @@ impl Library {
                 handle: ManuallyDrop::new(handle),
                 name: name.to_owned(),
             }),
-            Err(error) => Err(reason(&error)),
+            Err(error) => Err(reason(name, &error)),
         }
     }
 
@@ -180,9 +180,15 @@ impl Library {
     }
 }
 
-/// The loader's own words where it has some; libloading's text is only "dlopen failed".
-fn reason(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+/// The loader's own words where it has some, without the name that they begin with; libloading's
+/// text is only "dlopen failed".
+fn reason(name: &OsStr, error: &libloading::Error) -> String {
+    let Some(words) = std::error::Error::source(error) else {
+        return error.to_string();
+    };
+    let words = words.to_string();
+    let prefix = format!("{}: ", name.display());
+    words.strip_prefix(&prefix).unwrap_or(&words).to_owned()
 }
 
 fn file_of(address: *mut c_void) -> Option<PathBuf> {

@@ -3,7 +3,7 @@
 //! Unsafe, because every call of the driver is foreign, and most answer through a pointer.
 #![allow(unsafe_code, reason = "foreign calls that answer through pointers")]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use super::driver::Driver;
 use super::error::CudaError;
@@ -424,8 +424,9 @@ impl Text {
         c_int::from(TEXT_BYTES_MAX)
     }
 
+    /// Up to the zero, if there is one.
     fn into_string(self) -> String {
-        let text = CStr::from_bytes_until_nul(&self.0).unwrap_or_default();
-        text.to_string_lossy().into_owned()
+        let text = self.0.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
     }
 }

@@ -43,11 +43,10 @@ impl Driver {
         let library = Library::open(search)?;
         let (symbols, path) = Symbols::find(&library)?;
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = loaded.iter().copied();
-        if let Some(driver) = known
-            .into_iter()
-            .find(|driver| driver.symbols.id() == symbols.id())
-        {
+        let known = loaded
+            .iter()
+            .find(|known| known.symbols.id() == symbols.id());
+        if let Some(driver) = known {
             return Ok(driver);
         }
         let driver: &'static Self = Box::leak(Box::new(Self {
@@ -56,6 +55,15 @@ impl Driver {
         }));
         loaded.push(driver);
         Ok(driver)
+    }
+
+    /// A driver without a library.
+    #[cfg(test)]
+    pub(super) fn of(symbols: Symbols) -> Self {
+        Self {
+            symbols,
+            library: PathBuf::from("a table of a test"),
+        }
     }
 
     /// The file that the driver was loaded from.

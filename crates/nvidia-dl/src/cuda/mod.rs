@@ -24,6 +24,8 @@ mod memory;
 mod pointer;
 mod result;
 mod symbols;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use driver::Driver;

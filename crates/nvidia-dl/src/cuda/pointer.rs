@@ -72,22 +72,19 @@ impl Driver {
     /// does not know is no error: its [kind](PointerAttributes::kind) is
     /// [`Unknown`](AllocationKind::Unknown).
     ///
-    /// Asks an older driver for less: what it does not know is then none, zero or false.
+    /// A driver that is too old for the question about pools is asked the others again.
     ///
     /// # Errors
     ///
     /// [`INVALID_CONTEXT`](CuResult::INVALID_CONTEXT) where no context is current.
     pub fn pointer_attributes(&self, address: DevicePtr) -> Result<PointerAttributes, CudaError> {
-        let mut answer = self.ask(address, ASKED);
-        for fewer in [UNTIL_POOLS, UNTIL_RANGES] {
-            match answer {
-                Err(error) if error.result() == Some(CuResult::INVALID_VALUE) => {
-                    answer = self.ask(address, ASKED.get(..fewer).unwrap_or(ASKED));
-                }
-                _ => break,
+        let cells = match self.ask(address, ASKED) {
+            Err(error) if error.result() == Some(CuResult::INVALID_VALUE) => {
+                self.ask(address, &ASKED[..UNTIL_POOLS])?
             }
-        }
-        let mut attributes = decode(&answer?);
+            answer => answer?,
+        };
+        let mut attributes = decode(&cells);
         if attributes.kind == AllocationKind::Device && self.is_virtual(address)? {
             attributes.kind = AllocationKind::Virtual;
         }
@@ -135,7 +132,7 @@ impl Driver {
     }
 }
 
-/// What is asked, oldest first, and how much of it older drivers know.
+/// What is asked, oldest first.
 const ASKED: &[PointerAttribute; 11] = &[
     PointerAttribute::CONTEXT,
     PointerAttribute::MEMORY_TYPE,
@@ -150,7 +147,7 @@ const ASKED: &[PointerAttribute; 11] = &[
     PointerAttribute::MEMPOOL_HANDLE,
 ];
 
-const UNTIL_RANGES: usize = 6;
+/// How many of them are known to drivers from before pools had handles, CUDA 11.2 and older.
 const UNTIL_POOLS: usize = 10;
 
 /// The answers. The driver writes 1, 4 or 8 bytes, by attribute; the rest of a cell is 0.

@@ -18,6 +18,17 @@ use super::types::{
 };
 use crate::load::{Library, LoadError};
 
+macro_rules! c_name {
+    ($symbol:ident) => {
+        const {
+            match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("an identifier has no zero byte"),
+            }
+        }
+    };
+}
+
 macro_rules! table {
     (
         required { $($field:ident = $symbol:ident($($type:ty),*);)* }
@@ -82,6 +93,26 @@ macro_rules! table {
                 (self.init as *const ()).addr()
             }
 
+            /// A table without a library: each function ends with a code that tells its place,
+            /// counted through the required and then the optional symbols.
+            #[cfg(test)]
+            pub(super) fn telling_their_places() -> Self {
+                Self {
+                    $($field: {
+                        extern "C" fn stub($(_: $type),*) -> CuResult {
+                            place_of(stringify!($symbol))
+                        }
+                        stub
+                    },)*
+                    $($opt_field: {
+                        extern "C" fn stub($(_: $opt_type),*) -> CuResult {
+                            place_of(stringify!($opt_symbol))
+                        }
+                        Some(stub)
+                    },)*
+                }
+            }
+
             /// The optional symbols that are not there.
             pub(crate) fn missing(&self) -> Vec<&'static str> {
                 let mut missing = Vec::new();
@@ -94,15 +125,12 @@ macro_rules! table {
     };
 }
 
-macro_rules! c_name {
-    ($symbol:ident) => {
-        const {
-            match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("an identifier has no zero byte"),
-            }
-        }
-    };
+/// The code of a stub: one that the table of codes does not have.
+#[cfg(test)]
+fn place_of(symbol: &str) -> CuResult {
+    let mut symbols = REQUIRED_SYMBOLS.iter().chain(OPTIONAL_SYMBOLS);
+    let place = symbols.position(|&known| known == symbol);
+    CuResult(10_000 + place.map_or(-1, |place| i32::try_from(place).unwrap_or(-1)))
 }
 
 // Those with a version in their name must be asked for by that name: the plain one is an older
