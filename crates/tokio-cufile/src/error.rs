@@ -166,6 +166,8 @@ pub enum Operation {
     Close,
     /// `devices`.
     Devices,
+    /// Recording a CUDA event.
+    Event,
 }
 
 impl fmt::Display for Operation {
@@ -182,6 +184,7 @@ impl fmt::Display for Operation {
             Self::DropCache => "drop_cache",
             Self::Close => "close",
             Self::Devices => "devices",
+            Self::Event => "event",
         })
     }
 }

@@ -35,9 +35,9 @@ struct Table {
     stopped: bool,
 }
 
-/// One device, and the threads' ways to it.
+/// One device, and the threads' ways to it. `pub` since the sealed trait of the buffers names it.
 #[derive(Debug)]
-pub(crate) struct DeviceSide {
+pub struct DeviceSide {
     device: Arc<Device>,
     pinned: Weak<Pinned>,
     copier: Copier<Staged>,

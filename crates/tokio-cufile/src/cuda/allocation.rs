@@ -40,10 +40,6 @@ impl Allocation {
         })
     }
 
-    pub(crate) const fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
     pub(crate) fn range(&self) -> DeviceRange {
         DeviceRange::new(self.device.ordinal(), self.start.0, self.len)
     }

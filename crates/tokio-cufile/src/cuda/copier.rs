@@ -1,5 +1,6 @@
 //! The copy thread of a device: a driver call that blocks stalls it, and nothing else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -38,6 +39,8 @@ struct State<T> {
     jobs: Vec<T>,
     watches: Vec<Watch>,
     stopped: bool,
+    /// The thread looks no more.
+    retired: bool,
 }
 
 impl<T: CopyJob> Copier<T> {
@@ -56,8 +59,10 @@ impl<T: CopyJob> Copier<T> {
                 jobs: Vec::new(),
                 watches: Vec::new(),
                 stopped: false,
+                retired: false,
             }),
         });
+        let ordinal = device.ordinal();
         let (mine, device, pinned) = (Arc::clone(&inbox), Arc::clone(device), Arc::clone(pinned));
         let (answer, is_up) = std::sync::mpsc::sync_channel(1);
         let run = move || {
@@ -67,22 +72,25 @@ impl<T: CopyJob> Copier<T> {
                 Ok(lane) => {
                     // Its receiver waits for this one answer.
                     drop(answer.send(Ok(())));
-                    Worker::new(&mine, lane, finish).run();
+                    let mut worker = Worker::new(&mine, lane, finish);
+                    if catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
+                        // A bug of ours: what is in flight is dropped unfinished, and quarantined.
+                        tracing::error!("a copy thread panicked; its operations are quarantined");
+                        device.give_up(&panicked());
+                    }
+                    mine.retire();
                 }
                 Err(error) => drop(answer.send(Err(error))),
             }
         };
-        let ordinal = thread_name();
-        let spawned = thread::Builder::new().name(ordinal).spawn(run);
+        let name = format!("cufile-copy-{}", ordinal);
+        let spawned = thread::Builder::new().name(name).spawn(run);
         let handle = spawned.map_err(|error| {
             Error::new(ErrorKind::OutOfMemory, format!("a copy thread: {error}"))
                 .with_operation(Operation::Build)
                 .with_source(error)
         })?;
-        let up = is_up.recv().unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::DeviceFailed, "the copy thread panicked"))
-        });
-        up?;
+        is_up.recv().unwrap_or_else(|_| Err(panicked()))?;
         Ok(Self {
             inbox,
             thread: handle.thread().clone(),
@@ -91,13 +99,30 @@ impl<T: CopyJob> Copier<T> {
 
     /// Hands a job over. Never blocks.
     pub(crate) fn submit(&self, job: T) {
-        self.inbox.with(|state| state.jobs.push(job));
+        // What comes after the thread's end is dropped: unfinished, so quarantined.
+        let late = self.inbox.with(|state| match state.retired {
+            true => Some(job),
+            false => {
+                state.jobs.push(job);
+                None
+            }
+        });
+        drop(late);
         self.thread.unpark();
     }
 
-    /// Has an event looked after.
+    /// Has events looked after. Their operation goes on at once when the thread has ended.
     pub(crate) fn watch(&self, watch: Watch) {
-        self.inbox.with(|state| state.watches.push(watch));
+        let late = self.inbox.with(|state| match state.retired {
+            true => Some(watch),
+            false => {
+                state.watches.push(watch);
+                None
+            }
+        });
+        if let Some(watch) = late {
+            watch.give_up();
+        }
         self.thread.unpark();
     }
 
@@ -108,8 +133,8 @@ impl<T: CopyJob> Copier<T> {
     }
 }
 
-fn thread_name() -> String {
-    "cufile-copy".to_owned()
+fn panicked() -> Error {
+    Error::new(ErrorKind::DeviceFailed, "the copy thread panicked")
 }
 
 impl<T> std::fmt::Debug for Copier<T> {
@@ -123,6 +148,17 @@ impl<T> Inbox<T> {
         // Every change is one step.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state)
+    }
+
+    /// Lets go of what is in the inbox, and of all that still comes.
+    fn retire(&self) {
+        let (jobs, watches) = self.with(|state| {
+            state.retired = true;
+            let jobs = std::mem::take(&mut state.jobs);
+            (jobs, std::mem::take(&mut state.watches))
+        });
+        drop(jobs);
+        watches.into_iter().for_each(Watch::give_up);
     }
 }
 

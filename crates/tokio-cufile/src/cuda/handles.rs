@@ -70,10 +70,6 @@ impl Event {
         let complete = unsafe { self.device.driver.event_query(self.raw) };
         complete.map_err(|error| self.device.error(error))
     }
-
-    pub(crate) const fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
 }
 
 impl Drop for Event {

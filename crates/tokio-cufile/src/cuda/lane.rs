@@ -56,7 +56,7 @@ impl<T: CopyJob> CopyLane<T> {
     /// A lane for the calling thread, which it binds to the device.
     pub(crate) fn new(device: &Arc<Device>, pinned: &Arc<Pinned>) -> Result<Self, Error> {
         device.bind()?;
-        let way = || {
+        let way = || -> Result<Way<T>, Error> {
             Ok(Way {
                 stream: Stream::new(device)?,
                 in_flight: VecDeque::new(),

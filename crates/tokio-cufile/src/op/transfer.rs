@@ -16,6 +16,7 @@ use super::ranges::Ranges;
 use super::{CancelHandle, Options, error_of};
 use crate::compat::DeviceSide;
 use crate::config::Priority;
+use crate::cuda::CudaEvent;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
@@ -54,6 +55,8 @@ pub struct Transfer<B> {
     route: Arc<Route>,
     options: Options,
     require: Option<PathClass>,
+    /// What it waits for before it is admitted.
+    after: Vec<Arc<CudaEvent>>,
     submitted: Option<Instant>,
     engine: Arc<Shared>,
 }
@@ -105,6 +108,13 @@ impl<B> Transfer<B> {
     /// not to be available, `PathViolated` where the file system turns out to refuse it.
     pub fn require(mut self, class: PathClass) -> Self {
         self.require = Some(class);
+        self
+    }
+
+    /// Not admitted before `event` is complete: until then the operation waits, and holds neither
+    /// permit nor slot. Called again, it waits for all. Deadline, cancel and drop work meanwhile.
+    pub fn after(mut self, event: Arc<CudaEvent>) -> Self {
+        self.after.push(event);
         self
     }
 
@@ -215,6 +225,7 @@ impl<B: IoBuf> Transfer<B> {
             route: route_now,
             options: Options::default(),
             require: None,
+            after: Vec::new(),
             submitted: None,
             engine: Arc::clone(engine),
         }
@@ -277,6 +288,7 @@ impl<B: IoBuf> Transfer<B> {
             kind: self.kind,
             require: self.require,
         };
+        let after = std::mem::take(&mut self.after);
         handle.submit(Spec {
             class: self.options.class(Priority::Normal),
             deadline: self.options.deadline(&self.engine),
@@ -286,8 +298,11 @@ impl<B: IoBuf> Transfer<B> {
                 .map_or(self.len as u64, |runs| runs.total()),
             parts: Box::new(parts),
             ledger,
-            gated: false,
+            gated: !after.is_empty(),
         });
+        if !after.is_empty() {
+            CudaEvent::open_after(after, handle.gate());
+        }
     }
 
     fn describe(&self, error: Error) -> Error {
