@@ -14,6 +14,12 @@ Commands:
               miri    tests of `completion` under miri, where a nightly has it
        --no-models    tests and doc only
        --only         only this group; may be repeated
+  sim [--devices N] [--seed S] [--faults SCRIPT] [--without SYMBOL] -- PROGRAM [ARGUMENT]...
+           run a program with simulated GPUs; `cuf` is the one of this workspace
+       --devices   how many, 2 unless said
+       --seed      chooses delays and the order across streams
+       --faults    what goes wrong: crates/sim-cuda/src/faults/script.rs has the grammar
+       --without   a driver that lacks this function
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
   help     this text";
@@ -49,9 +55,21 @@ impl Group {
     }
 }
 
+/// A program to run with simulated GPUs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Simulated {
+    pub(crate) devices: Option<u32>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) faults: Option<String>,
+    pub(crate) without: Option<String>,
+    /// The program and its arguments, at least one word.
+    pub(crate) words: Vec<String>,
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Test(Vec<Group>),
+    Sim(Simulated),
     Tidy,
     Ci,
     Help,
@@ -63,6 +81,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     };
     let command = match name.as_str() {
         "test" => return parse_test(args).map(Command::Test),
+        "sim" => return parse_sim(args).map(Command::Sim),
         "tidy" => Command::Tidy,
         "ci" => Command::Ci,
         "help" | "--help" | "-h" => Command::Help,
@@ -95,6 +114,36 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> Result<Vec<Group>> {
     }
 }
 
+fn parse_sim(mut args: impl Iterator<Item = String>) -> Result<Simulated> {
+    let mut sim = Simulated::default();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--devices" => sim.devices = Some(number(&arg, &value()?)?),
+            "--seed" => sim.seed = Some(number(&arg, &value()?)?),
+            "--faults" => sim.faults = Some(value()?),
+            "--without" => sim.without = Some(value()?),
+            "--" => sim.words.extend(args.by_ref()),
+            other if other.starts_with('-') => {
+                return Err(format!("`sim` does not know `{other}`"));
+            }
+            _ => {
+                sim.words.push(arg);
+                sim.words.extend(args.by_ref());
+            }
+        }
+    }
+    if sim.words.is_empty() {
+        return Err("`sim` needs a program to run".into());
+    }
+    Ok(sim)
+}
+
+fn number<T: std::str::FromStr>(option: &str, text: &str) -> Result<T> {
+    text.parse()
+        .map_err(|_| format!("{option} takes a number, not `{text}`"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +166,22 @@ mod tests {
     }
 
     #[test]
+    fn sim_leaves_the_words_of_the_program_alone() {
+        let expected = || Simulated {
+            devices: Some(3),
+            seed: Some(7),
+            words: vec!["cuf".into(), "--seed".into(), "--".into()],
+            ..Simulated::default()
+        };
+        for line in [
+            "sim --devices 3 --seed 7 -- cuf --seed --",
+            "sim --devices 3 --seed 7 cuf --seed --",
+        ] {
+            assert_eq!(parsed(line), Ok(Command::Sim(expected())), "`{line}`");
+        }
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
         for line in [
             "",
@@ -126,6 +191,11 @@ mod tests {
             "test --no-models --only loom",
             "test quickly",
             "tidy now",
+            "sim",
+            "sim --",
+            "sim --seed",
+            "sim --devices many -- cuf",
+            "sim --fast -- cuf",
         ] {
             assert!(parsed(line).is_err(), "`{line}` was accepted");
         }

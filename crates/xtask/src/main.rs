@@ -4,9 +4,9 @@ mod args;
 mod ci;
 mod facts;
 mod models;
-mod place;
 mod process;
 mod report;
+mod sim;
 mod skips;
 mod tally;
 mod test;
@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use args::Command;
 use report::Report;
+use xtask::place;
 
 /// Every fallible step says what went wrong in one text for a person.
 type Result<T, E = String> = std::result::Result<T, E>;
@@ -45,6 +46,7 @@ fn run(command: Command) -> Result<bool> {
             Ok(true)
         }
         Command::Tidy => tidy::print_findings(),
+        Command::Sim(run) => sim::run(&run),
         Command::Test(groups) => {
             let mut report = Report::new()?;
             test::run(&groups, &mut report);

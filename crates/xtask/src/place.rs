@@ -8,7 +8,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 /// The root of the workspace.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest
         .ancestors()
@@ -18,23 +18,23 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The folder of build products.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     // Relative paths count from the root, since that is where xtask runs cargo.
     root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// The cargo that runs this program, so that both are of one toolchain.
-pub(crate) fn cargo() -> PathBuf {
+pub fn cargo() -> PathBuf {
     env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
 }
 
 /// A variable the caller may set to steer a run, or its default.
-pub(crate) fn setting(name: &str, default: &str) -> String {
+pub fn setting(name: &str, default: &str) -> String {
     env::var(name).unwrap_or_else(|_| default.to_owned())
 }
 
 /// Whether a program of this name is on the search path.
-pub(crate) fn has_tool(name: &str) -> bool {
+pub fn has_tool(name: &str) -> bool {
     // An ordinary user's path leaves out sbin, where mkfs and losetup lie.
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)

@@ -4,7 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::{Result, place};
+use crate::Result;
+use xtask::place;
 
 /// What a program printed and how it ended.
 #[derive(Debug)]
@@ -27,6 +28,22 @@ pub(crate) fn add_rustflags(command: &mut Command, flags: &str) {
     command.env("RUSTFLAGS", format!("{inherited} {flags}").trim());
     // The encoded form would win over the plain one.
     command.env_remove("CARGO_ENCODED_RUSTFLAGS");
+}
+
+/// Runs a command whose output is of interest only if it fails; it goes to where errors go.
+pub(crate) fn check_quietly(command: &mut Command) -> Result<()> {
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run {}: {error}", shown(command)))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{} ended with {}\n{text}",
+        shown(command),
+        output.status
+    ))
 }
 
 /// Runs a command with its output going straight to ours.

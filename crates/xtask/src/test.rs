@@ -111,7 +111,7 @@ pub(crate) fn judge(run: &process::Finished, tally: Tally) -> Outcome {
 
 /// The names of the test files of `completion` that start with `prefix`.
 pub(crate) fn test_files(prefix: &str) -> Result<Vec<(String, PathBuf)>> {
-    let folder = crate::place::root().join("crates/completion/tests");
+    let folder = xtask::place::root().join("crates/completion/tests");
     let listing =
         std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut files = Vec::new();

@@ -1,0 +1,149 @@
+//! What a pointer is.
+#![allow(
+    unsafe_code,
+    reason = "C functions: exported by name, and the caller vouches for its pointers"
+)]
+
+use std::ffi::c_void;
+
+use super::put;
+use crate::call;
+use crate::code::{Code, Result};
+use crate::driver::Driver;
+use crate::entry::Entry;
+
+const ON_HOST: u32 = 1;
+const ON_DEVICE: u32 = 2;
+/// The ordinal of memory that CUDA knows nothing of.
+const NO_DEVICE: i32 = -2;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemGetAddressRange_v2(
+    base: *mut usize,
+    size: *mut usize,
+    pointer: usize,
+) -> i32 {
+    call::context(Entry::cuMemGetAddressRange_v2, |driver, _| {
+        let device = driver.device_of_pointer(pointer);
+        let found = device.and_then(|device| device.memory.find(pointer));
+        let (allocation, _) = found.ok_or(Code::INVALID_VALUE)?;
+        if !base.is_null() {
+            // SAFETY: as the caller vouches.
+            unsafe { put(base, allocation.face) }?;
+        }
+        if !size.is_null() {
+            // SAFETY: as the caller vouches.
+            unsafe { put(size, allocation.len) }?;
+        }
+        Ok(())
+    })
+}
+
+/// No allocation here is made by virtual memory management.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRetainAllocationHandle(_handle: *mut u64, _address: usize) -> i32 {
+    call::context(Entry::cuMemRetainAllocationHandle, |_, _| {
+        Err(Code::INVALID_VALUE)
+    })
+}
+
+/// Of a pointer that is none of CUDA's all attributes are zero, and the call succeeds.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuPointerGetAttributes(
+    count: u32,
+    attributes: *const i32,
+    data: *const *mut c_void,
+    pointer: usize,
+) -> i32 {
+    call::process(Entry::cuPointerGetAttributes, |driver| {
+        if attributes.is_null() || data.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let about = About::find(driver, pointer);
+        for index in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: both arrays have `count` elements, as the caller vouches.
+            let attribute = unsafe { attributes.add(index).read() };
+            // SAFETY: as above.
+            let to = unsafe { data.add(index).read() };
+            // SAFETY: each element is valid for a write of the attribute's type, as the caller
+            // vouches.
+            unsafe { about.put(attribute, to) }?;
+        }
+        Ok(())
+    })
+}
+
+#[derive(Default)]
+struct About {
+    memory_type: u32,
+    ordinal: Option<i32>,
+    context: usize,
+    device_pointer: usize,
+    host_pointer: usize,
+    id: u64,
+    start: usize,
+    len: usize,
+    pool: usize,
+}
+
+impl About {
+    fn find(driver: &Driver, pointer: usize) -> Self {
+        let device = driver.device_of_pointer(pointer);
+        if let Some(device) = device
+            && let Some((allocation, _)) = device.memory.find(pointer)
+        {
+            return Self {
+                memory_type: ON_DEVICE,
+                ordinal: i32::try_from(device.ordinal).ok(),
+                context: device.context().map_or(0, |context| context.handle),
+                device_pointer: pointer,
+                host_pointer: 0,
+                id: allocation.serial + 1,
+                start: allocation.face,
+                len: allocation.len,
+                // Any handle that is not null.
+                pool: usize::from(allocation.from_pool),
+            };
+        }
+        let Some(range) = driver.host.around(pointer) else {
+            return Self::default();
+        };
+        Self {
+            memory_type: ON_HOST,
+            ordinal: i32::try_from(range.ordinal).ok(),
+            device_pointer: pointer,
+            host_pointer: pointer,
+            start: range.start,
+            len: range.len,
+            ..Self::default()
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `to` is valid for a write of the attribute's type.
+    unsafe fn put(&self, attribute: i32, to: *mut c_void) -> Result {
+        let known = u8::from(self.memory_type != 0);
+        // SAFETY: as the caller vouches, in each arm.
+        unsafe {
+            match attribute {
+                1 => put(to.cast(), self.context),
+                2 => put(to.cast(), self.memory_type),
+                3 => put(to.cast(), self.device_pointer),
+                4 => put(to.cast(), self.host_pointer),
+                7 => put(to.cast(), self.id),
+                9 => put(to.cast(), self.ordinal.unwrap_or(NO_DEVICE)),
+                11 => put(to.cast(), self.start),
+                12 => put(to.cast(), self.len),
+                // Mapped.
+                13 => put(to.cast(), known),
+                // Synchronous operations, managed, legacy sharing between processes, direct RDMA.
+                6 | 8 | 10 | 15 => put(to.cast(), 0_u8),
+                // Kinds of handles it can be exported as.
+                14 => put(to.cast(), 0_u64),
+                17 => put(to.cast(), self.pool),
+                _ => Err(Code::INVALID_VALUE),
+            }
+        }
+    }
+}

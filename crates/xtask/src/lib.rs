@@ -1,0 +1,4 @@
+//! What the project's own commands and its tests share.
+
+pub mod place;
+pub mod simulator;
