@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod child;
+pub mod gpu;
 pub mod life;
 pub mod memory;
 pub mod mount;

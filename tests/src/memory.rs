@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tokio_cufile::{AsyncCuFile, Done, Engine, Error, HostBuffer, OpError, PathBytes, Receipt};
 
-use crate::pattern;
+use crate::{gpu, pattern};
 
 /// What surrounds and fills memory before a read.
 const CANARY: u8 = 0xee;
@@ -19,10 +19,24 @@ pub enum Memory {
     Part(usize),
     /// A `Vec`, aligned as it happens to be.
     Vec,
+    /// A whole buffer on a device.
+    Device,
+    /// Part of a buffer on a device, so many bytes after its start.
+    DevicePart(usize),
 }
 
-/// All kinds, with skews that agree with no, some and every alignment of direct I/O.
-pub const KINDS: [Memory; 7] = [
+/// The device that memory is taken on.
+const DEVICE: u32 = 0;
+
+/// All kinds that this machine has: those on devices where it has one, or a simulated one.
+pub fn kinds() -> impl Iterator<Item = Memory> {
+    let on_device = [Memory::Device, Memory::DevicePart(1)];
+    let devices: &[Memory] = if gpu::count() > 0 { &on_device } else { &[] };
+    IN_HOST.into_iter().chain(devices.to_vec())
+}
+
+/// With skews that agree with no, some and every alignment of direct I/O.
+const IN_HOST: [Memory; 7] = [
     Memory::Buffer,
     Memory::Part(0),
     Memory::Part(1),
@@ -120,6 +134,23 @@ pub async fn read(
             assert_untouched(all, &range);
             keep_read(outcome, &all[range])
         }
+        Memory::Device => {
+            let buffer = gpu::buffer(engine, DEVICE, &vec![CANARY; len]).await;
+            let (outcome, buffer) = split(file.read_at(buffer, offset).await);
+            keep_read(outcome, &gpu::content(engine, buffer).await)
+        }
+        Memory::DevicePart(skew) => {
+            let range = MARGIN + skew..MARGIN + skew + len;
+            let fill = vec![CANARY; range.end + MARGIN];
+            let mut buffer = gpu::buffer(engine, DEVICE, &fill).await;
+            let part = buffer.part(range.clone()).expect("no part is out");
+            let (outcome, part) = split(file.read_at(part, offset).await);
+            assert_eq!(part.range(), range);
+            drop(part);
+            let all = gpu::content(engine, buffer).await;
+            assert_untouched(&all, &range);
+            keep_read(outcome, &all[range])
+        }
     }
 }
 
@@ -160,6 +191,23 @@ pub async fn write(
             pattern::assert_same(part.as_slice(), content);
             drop(part);
             assert_untouched(buffer.as_slice().expect("the part is back"), &range);
+            outcome
+        }
+        Memory::Device => {
+            let buffer = gpu::buffer(engine, DEVICE, content).await;
+            let (outcome, buffer) = split(file.write_at(buffer, offset).await);
+            pattern::assert_same(&gpu::content(engine, buffer).await, content);
+            outcome
+        }
+        Memory::DevicePart(skew) => {
+            let range = MARGIN + skew..MARGIN + skew + content.len();
+            let mut fill = vec![CANARY; range.end + MARGIN];
+            fill[range.clone()].copy_from_slice(content);
+            let mut buffer = gpu::buffer(engine, DEVICE, &fill).await;
+            let part = buffer.part(range).expect("no part is out");
+            let (outcome, part) = split(file.write_at(part, offset).await);
+            drop(part);
+            pattern::assert_same(&gpu::content(engine, buffer).await, &fill);
             outcome
         }
     }

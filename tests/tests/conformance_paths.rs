@@ -15,7 +15,7 @@ use std::path::Path;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio_cufile::{AsyncCuFile, CacheMode, DataPath, ErrorKind, PathClass, Receipt};
 use tokio_cufile_tests::bench::{self, Bench, cached_bytes, direct_bytes};
-use tokio_cufile_tests::memory::{KINDS, Memory, read, split, write};
+use tokio_cufile_tests::memory::{Memory, kinds, read, split, write};
 use tokio_cufile_tests::{each, each_in, pattern};
 
 const PAGE: usize = 4096;
@@ -57,7 +57,7 @@ fn a_read_takes_a_way_that_the_settings_allow_at_any_alignment() {
     each(async |bench| {
         let content = pattern::bytes(1, 200_000);
         let file = bench.file(&content).await.unwrap();
-        for memory in KINDS {
+        for memory in kinds() {
             for (offset, len) in [(0, 131_072), (1, 100_000), (512, 7), (4_095, 2)] {
                 let outcome = read(&bench.engine, &file, memory, len, offset).await;
                 bench.assert_read_paths(outcome.paths());
@@ -82,7 +82,7 @@ fn a_write_takes_the_main_path_for_whole_pages_and_is_buffered_at_its_edges() {
             (PAGE - 1, PAGE + 1, PAGE),
             (512, 3 * PAGE, 2 * PAGE),
         ] {
-            for memory in KINDS {
+            for memory in kinds() {
                 let source = &content[..len];
                 let outcome = write(&bench.engine, &file, memory, source, offset as u64).await;
                 let paths = outcome.paths();

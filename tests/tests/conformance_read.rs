@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 
 use tokio_cufile::{ErrorKind, HostBuffer};
 use tokio_cufile_tests::bench::Bench;
-use tokio_cufile_tests::memory::{KINDS, Memory, read, split};
+use tokio_cufile_tests::memory::{Memory, kinds, read, split};
 use tokio_cufile_tests::{each, pattern};
 
 /// No multiple of anything.
@@ -47,7 +47,7 @@ fn a_read_gives_the_files_bytes_whatever_the_alignment_of_offset_length_and_addr
         let file = bench.file(&content).await.unwrap();
         let offsets = [0, 1, 511, 512, 4095, 4096, 65_537, LEN - 4097];
         let lens = [1, 511, 512, 513, 4096, 8191, 70_001, 131_072];
-        for memory in KINDS {
+        for memory in kinds() {
             for offset in offsets {
                 for len in lens {
                     check(bench, &file, memory, &content, (offset, len)).await;
@@ -61,7 +61,7 @@ fn a_read_gives_the_files_bytes_whatever_the_alignment_of_offset_length_and_addr
 fn a_read_of_no_bytes_is_done_and_changes_nothing() {
     each(async |bench| {
         let file = bench.file(b"content").await.unwrap();
-        for memory in KINDS {
+        for memory in kinds() {
             for offset in [0, 3, 7, 4096, i64::MAX.cast_unsigned()] {
                 let outcome = read(&bench.engine, &file, memory, 0, offset).await;
                 outcome.assert_read(&[]);
@@ -151,7 +151,7 @@ fn holes_read_as_zeros_between_the_bytes_around_them() {
         let mut content = vec![0; 400_003];
         content[100_001..105_001].copy_from_slice(&island);
         let file = bench.open(&path).await.unwrap();
-        for memory in KINDS {
+        for memory in kinds() {
             for range in [(0, 500_000), (99_999, 10), (104_999, 70_000), (300_001, 5)] {
                 check(bench, &file, memory, &content, range).await;
             }

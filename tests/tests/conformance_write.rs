@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 
 use tokio_cufile::{AsyncCuFile, HostBuffer};
 use tokio_cufile_tests::bench::Bench;
-use tokio_cufile_tests::memory::{KINDS, Memory, write};
+use tokio_cufile_tests::memory::{Memory, kinds, write};
 use tokio_cufile_tests::{each, pattern};
 
 const LEN: usize = 200_003;
@@ -76,7 +76,7 @@ fn a_write_over_behind_or_far_behind_the_end_extends_the_file_to_its_own_end() {
     each(async |bench| {
         for len in [0, 1, 4095, 4096, 10_001] {
             let before = pattern::bytes(2, len);
-            for memory in KINDS {
+            for memory in kinds() {
                 for offset in [len.saturating_sub(1), len, len + 1, len + 50_000] {
                     check(bench, memory, &before, (offset, 9_999)).await;
                 }
@@ -89,7 +89,7 @@ fn a_write_over_behind_or_far_behind_the_end_extends_the_file_to_its_own_end() {
 fn a_write_of_no_bytes_neither_extends_nor_changes_the_file() {
     each(async |bench| {
         let file = bench.file(b"content").await.unwrap();
-        for memory in KINDS {
+        for memory in kinds() {
             for offset in [0, 3, 7, 4096, i64::MAX.cast_unsigned()] {
                 write(&bench.engine, &file, memory, &[], offset)
                     .await

@@ -182,8 +182,8 @@ impl<D: Domain> Inner<D> {
             !(spec.gated && matches!(&state.role, Role::Barrier(_))),
             "a barrier has a gate of its own"
         );
-        let waits = spec.gated
-            || matches!(&state.role, Role::Barrier(ledger) if ledger.wait(operation.id));
+        let waits =
+            spec.gated || matches!(&state.role, Role::Barrier(ledger) if ledger.wait(operation.id));
         state.waiting_parts = Some(spec.parts);
         if waits {
             self.barriers.insert(operation.id, Arc::clone(operation));

@@ -191,7 +191,9 @@ impl Run {
         };
         let (all, offset) = (in_host(all), self.part.file_offset);
         let residency = self.residency(offset);
-        self.go(residency.pieces().map(|piece| stretch_of(piece, all, offset)));
+        self.go(residency
+            .pieces()
+            .map(|piece| stretch_of(piece, all, offset)));
     }
 
     fn begin_via_slot(&mut self, slot: MemoryRange) {

@@ -69,14 +69,26 @@ impl Drop for Allocation {
 /// # Safety
 ///
 /// The range lies in an allocation that lives and that nobody writes meanwhile.
-pub(crate) unsafe fn read_back(device: &Device, from: DeviceRange, to: &mut [u8]) -> Result<(), Error> {
+pub(crate) unsafe fn read_back(
+    device: &Device,
+    from: DeviceRange,
+    to: &mut [u8],
+) -> Result<(), Error> {
     assert!(to.len() == from.len(), "as many bytes on both sides");
+    // The driver refuses a copy of nothing from nowhere.
+    if to.is_empty() {
+        return Ok(());
+    }
     device.check()?;
     device.bind()?;
     let address = DevicePtr(from.address());
     // SAFETY: both have that length; the caller vouches for the device's, and the host's is borrowed
     // until the call returns, which is when the copy has ended.
-    let copied = unsafe { device.driver.memcpy_dtoh(to.as_mut_ptr(), address, to.len()) };
+    let copied = unsafe {
+        device
+            .driver
+            .memcpy_dtoh(to.as_mut_ptr(), address, to.len())
+    };
     copied.map_err(|error| device.error(error))
 }
 
@@ -87,10 +99,18 @@ pub(crate) unsafe fn read_back(device: &Device, from: DeviceRange, to: &mut [u8]
 /// The range lies in an allocation that lives and that nobody touches meanwhile.
 pub(crate) unsafe fn fill(device: &Device, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
     assert!(to.len() == from.len(), "as many bytes on both sides");
+    // The driver refuses a copy of nothing from nowhere.
+    if from.is_empty() {
+        return Ok(());
+    }
     device.check()?;
     device.bind()?;
     let address = DevicePtr(to.address());
     // SAFETY: as for `read_back`.
-    let copied = unsafe { device.driver.memcpy_htod(address, from.as_ptr(), from.len()) };
+    let copied = unsafe {
+        device
+            .driver
+            .memcpy_htod(address, from.as_ptr(), from.len())
+    };
     copied.map_err(|error| device.error(error))
 }

@@ -94,7 +94,9 @@ impl Device {
     ///
     /// `DeviceFailed`, with what was first seen, once its context was in error.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+        self.failure
+            .get()
+            .map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// The error of a call on this device. Notes it where it says that the context is lost.

@@ -147,7 +147,10 @@ impl<T: CopyJob> CopyLane<T> {
     }
 
     fn leak_pinned(&self) {
-        #[expect(clippy::disallowed_methods, reason = "the device may still use the slots")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the device may still use the slots"
+        )]
         std::mem::forget(Arc::clone(&self.pinned));
     }
 }

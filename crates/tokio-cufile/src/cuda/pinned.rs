@@ -30,11 +30,9 @@ impl Pinned {
         let memory = slots.memory();
         // SAFETY: the arena is mapped as long as this value holds it, and `drop` unregisters.
         let pinned = unsafe {
-            device.driver.host_register(
-                memory.as_ptr(),
-                memory.len(),
-                HostRegisterFlags::PORTABLE,
-            )
+            device
+                .driver
+                .host_register(memory.as_ptr(), memory.len(), HostRegisterFlags::PORTABLE)
         };
         pinned.map_err(|error| device.error(error))?;
         Ok(Self {
