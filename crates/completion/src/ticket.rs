@@ -153,6 +153,13 @@ impl<D: Domain> Ticket<D> {
             .map_or(Next::Skip, |core| core.advance(self.key))
     }
 
+    /// What is left of the part occupies no worker: the next part may have it.
+    pub fn free_worker(&self) {
+        if let Some(core) = &self.core {
+            core.free_worker(self.key);
+        }
+    }
+
     /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`: the caller has
     /// more to finish, and wakes afterwards.
     pub fn finish_with(mut self, outcome: PartOutcome<D>, wakers: &mut Wakers) {

@@ -56,7 +56,10 @@ pub use cuda::{CudaEvent, DeviceInfo};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};
 pub use file::{AsyncCuFile, OpenOptions};
-pub use memory::{DeviceBuffer, DevicePart, HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
+pub use memory::{
+    DeviceBuffer, DevicePart, ForeignMemory, HostBuffer, HostPart, Idle, IoBuf, IoBufMut,
+    PointerClass,
+};
 pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Transfer};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};

@@ -246,6 +246,19 @@ impl<D: Domain> Core<D> {
         self.lock().advance(key, self.environment.now())
     }
 
+    /// The rest of the part occupies no worker. By name; see
+    /// [`Ticket::free_worker`](crate::Ticket::free_worker).
+    pub(crate) fn free_worker(self: &Arc<Self>, key: PartKey) {
+        let mut effects = Effects::new();
+        let granted = {
+            let mut inner = self.lock();
+            inner.free_worker(key);
+            inner.grant(self.environment(), &mut effects)
+        };
+        self.hand_out(granted);
+        self.apply(effects);
+    }
+
     /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
     /// in flight is counted and dropped (I5, I6).
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {

@@ -85,6 +85,15 @@ impl<D: Domain> Inner<D> {
         }
     }
 
+    pub(super) fn free_worker(&mut self, key: PartKey) {
+        if let Some(part) = self.in_flight.get::<D::Policy>(key)
+            && part.standing == Standing::Issued
+            && std::mem::take(&mut part.cost.worker)
+        {
+            self.budget.free_worker(part.urgent);
+        }
+    }
+
     pub(super) fn finish(
         &mut self,
         key: PartKey,

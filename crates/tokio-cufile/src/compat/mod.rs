@@ -49,7 +49,7 @@ impl Executors {
     }
 
     /// Goes on with a part whose bytes the device has copied to its slot. Never blocks.
-    fn resume(&self, staged: Staged) {
+    fn resume(&self, staged: Box<Staged>) {
         match &self.ring {
             Some(ring) if staged.run.part.by_ring => ring.resume(staged),
             _ => self.pool.resume(staged),

@@ -78,8 +78,8 @@ impl Pool {
     }
 
     /// Goes on with a part that a device has copied for. Never blocks.
-    pub(super) fn resume(&self, staged: Staged) {
-        self.send(Job::Resume(Box::new(staged)));
+    pub(super) fn resume(&self, staged: Box<Staged>) {
+        self.send(Job::Resume(staged));
     }
 
     fn send(&self, job: Job) {
@@ -161,7 +161,11 @@ impl Worker {
                 }
                 (Step::Copy, Some(device)) => {
                     let device = Arc::clone(device);
-                    return device.copy(Staged { ticket, run });
+                    if run.kind() == Kind::Read {
+                        // The device's copy is the part's last step: meanwhile this thread reads on.
+                        ticket.free_worker();
+                    }
+                    return device.copy(Box::new(Staged { ticket, run }));
                 }
                 (Step::Copy, None) => unreachable!("only device memory is copied by a device"),
             }

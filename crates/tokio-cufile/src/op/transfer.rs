@@ -183,6 +183,7 @@ impl<B: IoBuf> Transfer<B> {
         let route = file.route_now();
         let memory = buf.prepare(engine.id);
         let device = buf.device();
+        let after = buf.ready().into_iter().collect();
         let whole = memory.as_ref().map_or(0, |memory| memory.len());
         let Asked {
             kind,
@@ -225,7 +226,7 @@ impl<B: IoBuf> Transfer<B> {
             route: route_now,
             options: Options::default(),
             require: None,
-            after: Vec::new(),
+            after,
             submitted: None,
             engine: Arc::clone(engine),
         }

@@ -197,7 +197,7 @@ impl Driver {
     fn go_on(&mut self, ticket: Ticket<Model>, mut run: Run) {
         let request = match run.next(|| ticket.advance()) {
             Some(Step::Io(request)) => request,
-            Some(Step::Copy) => return self.copy(Staged { ticket, run }),
+            Some(Step::Copy) => return self.copy(Box::new(Staged { ticket, run })),
             None => {
                 let outcome = run.finish(|| ticket.advance());
                 self.counters.add(&outcome.report);
@@ -216,7 +216,7 @@ impl Driver {
         self.push(&entry.user_data(user_data));
     }
 
-    fn copy(&mut self, staged: Staged) {
+    fn copy(&mut self, staged: Box<Staged>) {
         let device = staged.run.part.device.clone();
         let device = device.expect("only device memory is copied by a device");
         if self.copy_threads {
@@ -227,8 +227,8 @@ impl Driver {
         }
     }
 
-    fn copied(&mut self, staged: Staged, result: Result<(), Error>) {
-        let Staged { ticket, mut run } = staged;
+    fn copied(&mut self, staged: Box<Staged>, result: Result<(), Error>) {
+        let Staged { ticket, mut run } = *staged;
         run.copied(result);
         self.go_on(ticket, run);
     }
