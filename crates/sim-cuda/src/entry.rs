@@ -18,6 +18,7 @@ macro_rules! entries {
 }
 
 entries! {
+    cuGetErrorName, cuGetErrorString,
     cuInit, cuDriverGetVersion, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName,
     cuDeviceTotalMem_v2, cuDeviceGetAttribute, cuDeviceGetPCIBusId,
     cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxGetState,

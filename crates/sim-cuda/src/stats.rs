@@ -47,6 +47,10 @@ impl Counters {
     pub(crate) fn calls(&self, entry: Entry) -> u64 {
         read(&self.calls[entry.index()])
     }
+
+    pub(crate) fn all_calls(&self) -> u64 {
+        self.calls.iter().map(read).sum()
+    }
 }
 
 pub(crate) fn add(counter: &AtomicU64, more: usize) {

@@ -117,7 +117,7 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> Result<Vec<Group>> {
 fn parse_sim(mut args: impl Iterator<Item = String>) -> Result<Simulated> {
     let mut sim = Simulated::default();
     while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--devices" => sim.devices = Some(number(&arg, &value()?)?),
             "--seed" => sim.seed = Some(number(&arg, &value()?)?),

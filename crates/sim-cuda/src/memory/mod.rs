@@ -24,6 +24,14 @@ const WATCHED_BYTES_MAX: usize = 256 << 20;
 const ALIGNMENT: usize = 256;
 const UNALIGNED_BYTES_MAX: usize = 1 << 20;
 
+/// What somebody does to memory.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) pointer: usize,
+    pub(crate) len: usize,
+    pub(crate) write: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Memory {
     ordinal: usize,
@@ -137,6 +145,34 @@ impl Memory {
             return Err(Code::INVALID_VALUE);
         }
         Ok((found, offset))
+    }
+
+    /// Lets somebody else than a stream at memory. What was freed and is still watched is known, so
+    /// that a late access is named.
+    pub(crate) fn access(
+        &self,
+        access: &Access,
+        counters: &Counters,
+        run: impl FnOnce(usize),
+    ) -> Result {
+        let inner = lock(&self.inner);
+        let holds = |found: &&Arc<Allocation>| {
+            let offset = access.pointer.checked_sub(found.face);
+            offset.is_some_and(|offset| offset < found.len && access.len <= found.len - offset)
+        };
+        let live = inner.live.range(..=access.pointer).next_back();
+        let live = live.map(|(_, found)| found).filter(holds);
+        let found = live.or_else(|| inner.watched.iter().find(holds));
+        let allocation = Arc::clone(found.ok_or(Code::INVALID_VALUE)?);
+        drop(inner);
+        let offset = access.pointer - allocation.face;
+        match allocation.access(offset, access.len, run) {
+            Ok(()) => Ok(()),
+            Err(untimely) => {
+                untimely.report(&allocation, offset, access.write, counters);
+                Err(Code::ILLEGAL_ADDRESS)
+            }
+        }
     }
 
     /// Looks at everything that was freed and is still kept.
