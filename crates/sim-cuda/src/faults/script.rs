@@ -1,31 +1,4 @@
-//! The text that says what goes wrong.
-//!
-//! ```text
-//! script  = rule *( ";" rule )
-//! rule    = [ scope "/" ] subject ":" action *( "," word )
-//! scope   = ORDINAL | "p"      a device; calls that concern none. Without it: every one of them
-//! subject = NAME               an entry point, under the name it is exported by
-//!         | "*"                every entry point
-//!         | "@" kind           work in a stream: htod, dtoh, dtod, fill, record, wait, alloc, free
-//!         | "@*"               all of it
-//! action  = "fail=" CODE       a call: returns CODE and does nothing.
-//!                              work: half of the bytes move, and the context is lost with CODE
-//!         | "act-fail=" CODE   a call: does what it should, and returns CODE all the same
-//!         | "lose=" CODE       a call: returns CODE, and the context is lost with it
-//!         | "slow=" MICROS     waits first
-//!         | "never"            does not begin before the faults are cleared or the context is lost;
-//!                              an event whose record is such does not complete
-//!         | "flip"             work of copying or filling: one bit is wrong afterwards
-//! word    = "nth=" N           the N-th time only, from 1
-//!         | "from=" N          the N-th time and always after it
-//!         | "every=" N         each N-th time
-//!         | "chance=" A "/" B  A times in B, by the seed
-//!         | "times=" N         no more than N times
-//! CODE    = number or name of the driver's, with or without CUDA_ERROR_
-//! ```
-//!
-//! Without a word about when, a rule fires each time. Each scope counts for itself. An example:
-//! `cuMemAlloc_v2:fail=OUT_OF_MEMORY,nth=3;1/@htod:fail=700,from=10;@*:slow=200,chance=1/20`.
+//! The text that says what goes wrong. The head of the crate has the grammar.
 
 use std::time::Duration;
 
