@@ -163,12 +163,8 @@ fn a_function_can_be_missing() {
     let folder = xtask::simulator::cuda_without("cuMemFreeAsync").expect("it can be made");
     let path = folder.join("libcuda.so.1");
     let error = Sim::load(&path).map(drop).expect_err("one is missing");
-    assert!(
-        error
-            .to_string()
-            .contains("undefined symbol: cuMemFreeAsync"),
-        "{error}"
-    );
+    let text = format!("{error:?}");
+    assert!(text.contains("undefined symbol: cuMemFreeAsync"), "{text}");
     // SAFETY: the library does nothing when it is loaded.
     let library = unsafe { libloading::Library::new(&path) }.expect("all else is there");
     for name in support::NAMES {

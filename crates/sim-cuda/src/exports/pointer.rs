@@ -47,6 +47,12 @@ extern "C" fn cuMemRetainAllocationHandle(_handle: *mut u64, _address: usize) ->
     })
 }
 
+/// So there is no handle to give back.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRelease(_handle: u64) -> i32 {
+    call::context(Entry::cuMemRelease, |_, _| Err(Code::INVALID_VALUE))
+}
+
 /// Of a pointer that is none of CUDA's all attributes are zero, and the call succeeds.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuPointerGetAttributes(
@@ -55,7 +61,7 @@ unsafe extern "C" fn cuPointerGetAttributes(
     data: *const *mut c_void,
     pointer: usize,
 ) -> i32 {
-    call::process(Entry::cuPointerGetAttributes, |driver| {
+    call::context(Entry::cuPointerGetAttributes, |driver, _| {
         if attributes.is_null() || data.is_null() {
             return Err(Code::INVALID_VALUE);
         }
@@ -99,7 +105,11 @@ impl About {
             return Self {
                 memory_type: ON_DEVICE,
                 ordinal: i32::try_from(device.ordinal).ok(),
-                context: device.context().map_or(0, |context| context.handle),
+                context: if allocation.from_pool {
+                    0
+                } else {
+                    device.context().map_or(0, |context| context.handle)
+                },
                 device_pointer: pointer,
                 host_pointer: 0,
                 id: allocation.serial + 1,
@@ -140,8 +150,10 @@ impl About {
             12 => word(self.len),
             // Mapped.
             13 => vec![u8::from(self.memory_type != 0)],
-            // Synchronous operations, managed, legacy sharing between processes, direct RDMA.
-            6 | 8 | 10 | 15 => vec![0],
+            // Synchronous operations, managed, direct RDMA.
+            6 | 8 | 15 => vec![0],
+            // The older way of sharing between processes.
+            10 => vec![u8::from(self.memory_type == ON_DEVICE && self.pool == 0)],
             // Kinds of handles that it can be exported as.
             14 => vec![0; 8],
             17 => word(self.pool),

@@ -83,6 +83,7 @@ api! {
     cuPointerGetAttributes(count: u32, attributes: *const i32, data: *const *mut c_void, pointer: usize);
     cuMemGetAddressRange_v2(base: *mut usize, size: *mut usize, pointer: usize);
     cuMemRetainAllocationHandle(handle: *mut u64, address: usize);
+    cuMemRelease(handle: u64);
     cuMemcpyHtoD_v2(to: usize, from: *const u8, len: usize);
     cuMemcpyDtoH_v2(to: *mut u8, from: usize, len: usize);
     cuMemcpyHtoDAsync_v2(to: usize, from: *const u8, len: usize, stream: usize);
