@@ -31,7 +31,9 @@ pub(crate) struct Driver {
 pub(crate) fn init() -> Result {
     alive()?;
     let Some(driver) = loaded() else {
-        eprintln!("sim_cuda: this is a simulator; TOKIO_CUFILE_SIMULATE=1 is not set: no device");
+        stats::say(format_args!(
+            "this is a simulator; TOKIO_CUFILE_SIMULATE=1 is not set: no device"
+        ));
         return Err(Code::NO_DEVICE);
     };
     let driver = driver?;
@@ -80,13 +82,13 @@ pub(crate) fn begin_exit() {
 
 impl Driver {
     fn new() -> Result<Self> {
-        let said = |message| {
-            eprintln!("sim_cuda: {message}");
+        let said = |message: String| {
+            stats::say(format_args!("{message}"));
             Code::INVALID_VALUE
         };
         let settings = settings::read().map_err(said)?;
         let rules = script::parse(&settings.faults).map_err(said)?;
-        stats::abort_when_late(settings.abort);
+        stats::judge_late(settings.seed, settings.abort);
         let driver = Self {
             devices: devices(&settings)?,
             host: HostRanges::default(),

@@ -1,6 +1,9 @@
 //! Failure: the simulator is taken for a GPU, holds up the end of a process, or settings have no
 //! effect. Method: a process for each, as loading and initialisation happen once.
-#![allow(unsafe_code, reason = "asks to be called when the process ends")]
+#![allow(
+    unsafe_code,
+    reason = "asks to be called when the process ends, and forks"
+)]
 
 mod support;
 
@@ -122,7 +125,7 @@ fn a_late_access_can_be_fatal() {
         return;
     }
     let text = succeeds(NAME, &[ON]);
-    let said = "caught: a write to byte 0 and on of allocation 0 of SIMULATED GPU 0 (10 bytes at";
+    let said = "caught, with seed 0: a write to byte 0 and on of allocation 0 of SIMULATED GPU 0 (10 bytes at";
     assert!(text.contains(said), "{text}");
     let output = child(NAME, &[ON, ("TOKIO_CUFILE_SIM_ABORT", "1")]);
     assert!(!output.status.success(), "{}", output.status);
@@ -156,6 +159,34 @@ fn streams_do_not_hold_up_the_end_and_calls_then_say_so() {
         std::thread::yield_now();
     }
     std::process::exit(0);
+}
+
+#[test]
+fn after_a_fork_nothing_is_initialised() {
+    const NAME: &str = "after_a_fork_nothing_is_initialised";
+    if !is_child() {
+        succeeds(NAME, &[ON]);
+        return;
+    }
+    let sim = load();
+    assert_eq!(sim.cuInit(0), 0);
+    sim.enter(0);
+    // SAFETY: the child makes one call, which takes no lock, and ends.
+    let forked = unsafe { libc::fork() };
+    if forked == 0 {
+        let code = sim.cuCtxSynchronize();
+        // SAFETY: ends the child without what the test harness does at its end.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    let waited = unsafe { libc::waitpid(forked, &raw mut status, 0) };
+    assert_eq!(waited, forked);
+    assert_eq!(
+        (libc::WIFEXITED(status), libc::WEXITSTATUS(status)),
+        (true, 3)
+    );
+    assert_eq!(sim.cuCtxSynchronize(), 0);
 }
 
 #[test]

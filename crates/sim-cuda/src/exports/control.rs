@@ -17,7 +17,7 @@ use crate::faults::script::{self, Scope};
 use crate::memory::Access;
 use crate::report::Report;
 use crate::settings;
-use crate::stats::Counters;
+use crate::stats::{Counters, say};
 
 /// Asks for the simulation, as the variables do that the head of the crate names. The first call
 /// before anything else counts.
@@ -43,7 +43,7 @@ unsafe extern "C" fn sim_cuda_fault_set(device: i32, text: *const c_char) -> i32
         // SAFETY: not null, so a text that ends with a zero as the caller vouches.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
         let said = |message: String| {
-            eprintln!("sim_cuda: {message}");
+            say(format_args!("{message}"));
             Code::INVALID_VALUE
         };
         let rules = script::parse(&text).map_err(said)?;

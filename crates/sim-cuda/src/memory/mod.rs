@@ -15,8 +15,11 @@ use crate::raw::{Map, PAGE};
 use crate::rng::Rng;
 use crate::stats::{Counters, late};
 
-/// Addresses of a device. They cost nothing until they are used.
-const FACES_BYTES: usize = 1 << 40;
+/// Addresses of a device, as a multiple of its memory: so an address is not soon used again. They
+/// cost nothing; sanitizers leave a process no more than about 2^40 bytes of them.
+const FACES_PER_BYTE: usize = 8;
+/// So that the memory can be used up in small pieces, each of which has a page to itself and one more.
+const FACES_BYTES_MIN: usize = 1 << 30;
 /// Freed memory that is watched. Each is a mapping, and a process may have 65530.
 const WATCHED_MAX: usize = 64;
 const WATCHED_BYTES_MAX: usize = 256 << 20;
@@ -53,7 +56,7 @@ struct Inner {
 impl Memory {
     pub(crate) fn new(ordinal: usize, total: usize, rng: Rng) -> Option<Self> {
         let inner = Inner {
-            faces: Faces::reserve(FACES_BYTES)?,
+            faces: Faces::reserve(total.checked_mul(FACES_PER_BYTE)?.max(FACES_BYTES_MIN))?,
             live: BTreeMap::new(),
             watched: VecDeque::new(),
             watched_bytes: 0,
@@ -90,7 +93,9 @@ impl Memory {
         drop(inner);
         // Filling takes long, and is not for others to wait for.
         let Some(map) = Map::new(pages * PAGE) else {
-            lock(&self.inner).used -= len;
+            let mut inner = lock(&self.inner);
+            inner.used -= len;
+            inner.faces.give_back(page, pages);
             return Err(Code::OUT_OF_MEMORY);
         };
         let name = (self.ordinal, serial);
