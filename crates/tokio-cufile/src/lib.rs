@@ -27,6 +27,7 @@
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
 //! | put a request before bulk loads | [`Transfer::priority`] |
 //! | know or insist on the way the bytes went | [`Receipt`], [`Transfer::require`] |
+//! | know what was moved, by checksums | [`Transfer::digest`] |
 //! | make writes durable | [`AsyncCuFile::sync_data`], [`sync_all`](AsyncCuFile::sync_all) |
 //! | end in order | [`Engine::shutdown`] |
 //!
@@ -39,6 +40,7 @@
 
 mod compat;
 mod config;
+mod digest;
 mod engine;
 mod error;
 mod file;
@@ -51,6 +53,7 @@ mod stats;
 mod stream;
 
 pub use config::{CacheMode, CompatMode, Config, IoEngine, Priority};
+pub use digest::{Digest, DigestKind, Digests};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};
 pub use file::{AsyncCuFile, OpenOptions};

@@ -246,6 +246,10 @@ impl<D: Domain> Core<D> {
         self.lock().advance(key, self.environment.now())
     }
 
+    pub(crate) fn report(&self, key: PartKey) -> Next {
+        self.lock().report(key, self.environment.now())
+    }
+
     /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
     /// in flight is counted and dropped (I5, I6).
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {

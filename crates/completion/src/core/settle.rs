@@ -73,7 +73,12 @@ impl<D: Domain> Inner<D> {
             self.budget.free_slot_early();
             return Next::Proceed;
         }
-        let Some(operation) = &part.operation else {
+        self.report(key, now)
+    }
+
+    pub(super) fn report(&mut self, key: PartKey, now: Tick) -> Next {
+        let part = self.in_flight.get::<D::Policy>(key);
+        let Some(operation) = part.and_then(|part| part.operation.as_ref()) else {
             return Next::Skip;
         };
         let mut state = operation.lock();

@@ -5,16 +5,19 @@
 //! |---|---|
 //! | `run` | one part as a sequence of requests: what every executor has in common |
 //! | `target` | where a part's bytes go, in one place or in many |
+//! | `digest` | checksums of what parts have moved |
 //! | `cached` | which bytes of a range are in the page cache |
 //! | `pool` | the executor of blocking calls: a full engine, and the ring's helper |
 //! | `ring` | the executor on io_uring |
 
 mod cached;
+mod digest;
 mod pool;
 mod ring;
 mod run;
 mod target;
 
+pub(crate) use digest::PartDigest;
 pub(crate) use pool::Pool;
 pub(crate) use ring::{Ring, RingConfig};
 pub(crate) use run::TransferPart;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use completion::{IssuedPart, Next, PartOutcome};
+use completion::{IssuedPart, PartOutcome, Ticket};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::run::{Paths, Run, TransferPart};
@@ -113,7 +113,7 @@ impl Worker {
         };
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
         let perform = || match task {
-            Task::Transfer(part) => transfer(part, slot, || ticket.advance()),
+            Task::Transfer(part) => transfer(part, slot, &ticket),
             Task::Call(call) => perform(&*call),
         };
         // A panic is a bug of ours, and nobody knows what it left in flight: the ticket is
@@ -129,10 +129,11 @@ impl Worker {
 
 /// One part, by blocking calls.
 fn transfer(
-    part: TransferPart,
+    mut part: TransferPart,
     slot: Option<MemoryRange>,
-    advance: impl FnOnce() -> Next,
+    ticket: &Ticket<Model>,
 ) -> PartOutcome<Model> {
+    let digest = part.digest.take();
     let mut run = Run::new(part, slot, PATHS);
     while let Some(request) = run.next() {
         if run.is_retrying() {
@@ -150,7 +151,15 @@ fn transfer(
         };
         run.complete(result);
     }
-    run.finish(advance)
+    let outcome = run.finish(|| ticket.advance());
+    if let Some(digest) = digest {
+        let failed = outcome.fault.is_some();
+        // SAFETY: the ticket outlives the call; the calls for the part were synchronous, and those
+        // bytes that `outcome` counts are in the memory or came from it. Where the copy out of a
+        // slot was skipped, nobody waits, and the bytes of a buffer are always initialised.
+        unsafe { digest.part_ended(outcome.bytes, failed, || ticket.report()) };
+    }
+    outcome
 }
 
 fn perform(call: &dyn Call) -> PartOutcome<Model> {

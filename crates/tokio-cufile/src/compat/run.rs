@@ -13,6 +13,7 @@ use completion::{Next, PartOutcome};
 use rustix::io::Errno;
 
 use super::cached::Residency;
+use super::digest::PartDigest;
 use super::target::Target;
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Operation};
@@ -41,6 +42,8 @@ pub(crate) struct TransferPart {
     /// Whether bytes that are in the page cache may come from there.
     pub(crate) may_use_cache: bool,
     pub(crate) require: Option<PathClass>,
+    /// Of a part that is not for the ring.
+    pub(crate) digest: Option<PartDigest>,
 }
 
 /// The paths that an executor's bytes take.

@@ -1,5 +1,6 @@
 //! Futures: a thin face over the completion model.
 
+mod digested;
 mod outcome;
 mod parts;
 mod ranges;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::digest::Digests;
 use crate::error::Error;
 use crate::receipt::Receipt;
 
@@ -14,6 +15,15 @@ pub struct Done<B> {
     pub bytes: usize,
     /// What happened on the way.
     pub receipt: Receipt,
+    pub(super) digests: Option<Digests>,
+}
+
+impl<B> Done<B> {
+    /// The checksums that [`Transfer::digest`](crate::Transfer::digest) asked for.
+    #[must_use]
+    pub const fn digests(&self) -> Option<&Digests> {
+        self.digests.as_ref()
+    }
 }
 
 impl<B> fmt::Debug for Done<B> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use completion::{Cost, Part};
 
-use crate::compat::{Target, TransferPart};
+use crate::compat::{PartDigest, Target, TransferPart};
+use crate::digest::DigestState;
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
 use crate::memory::MemoryRange;
@@ -59,6 +60,7 @@ pub(super) struct Parts {
     pub(super) staged_by_ring: bool,
     pub(super) may_use_cache: bool,
     pub(super) require: Option<PathClass>,
+    pub(super) digest: Option<Arc<DigestState>>,
 }
 
 impl Parts {
@@ -110,6 +112,12 @@ impl Iterator for Parts {
                 by_ring,
                 may_use_cache: self.may_use_cache,
                 require: self.require,
+                digest: self.digest.as_ref().map(|state| PartDigest {
+                    state: Arc::clone(state),
+                    memory: self.memory,
+                    offset: next.offset,
+                    len: part.len,
+                }),
             }),
         })
     }

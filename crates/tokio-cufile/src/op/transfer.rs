@@ -13,8 +13,9 @@ use completion::{Handle, Role, Settlement, Spec};
 use super::outcome::{Done, OpError};
 use super::parts::{Cut, Parts};
 use super::ranges::Ranges;
-use super::{CancelHandle, Options, error_of};
+use super::{CancelHandle, Options, digested, error_of};
 use crate::config::Priority;
+use crate::digest::DigestState;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
@@ -38,7 +39,7 @@ use crate::receipt::{PathClass, Receipt, Route};
 pub struct Transfer<B> {
     handle: Option<Handle<Model, Payload<B>>>,
     /// What is left to do before it is submitted, or why it never will be.
-    pending: Option<Result<Pending>>,
+    pub(super) pending: Option<Result<Pending>>,
     /// Until it is submitted; its parts hold the file then, as long as they need it.
     file: Option<Arc<FileShared>>,
     path: Arc<Path>,
@@ -46,13 +47,16 @@ pub struct Transfer<B> {
     /// Of the first byte asked for.
     offset: u64,
     /// Bytes asked for.
-    len: usize,
+    pub(super) len: usize,
     exact: bool,
     /// How the bytes lie, of a read of many ranges.
-    runs: Option<Arc<Runs>>,
+    pub(super) runs: Option<Arc<Runs>>,
     route: Arc<Route>,
     options: Options,
     require: Option<PathClass>,
+    pub(super) digest: Option<Arc<DigestState>>,
+    /// For the sake of its digests, against its route.
+    pub(super) moved_by_pool: bool,
     submitted: Option<Instant>,
     engine: Arc<Shared>,
 }
@@ -75,7 +79,7 @@ struct Asked {
     exact: bool,
 }
 
-struct Pending {
+pub(super) struct Pending {
     cut: Cut,
     outline: Outline,
     memory: MemoryRange,
@@ -211,6 +215,8 @@ impl<B: IoBuf> Transfer<B> {
             route: route_now,
             options: Options::default(),
             require: None,
+            digest: None,
+            moved_by_pool: false,
             submitted: None,
             engine: Arc::clone(engine),
         }
@@ -228,17 +234,32 @@ impl<B: IoBuf> Transfer<B> {
 
     /// Submits once. A refusal stays in `pending`.
     fn submit(&mut self) {
-        let Some(Ok(pending)) = &self.pending else {
+        if !matches!(self.pending, Some(Ok(_))) {
             return;
-        };
+        }
         // Again: the process may have forked since the future was made.
         if let Err(error) = self.engine.check_process() {
             self.pending = Some(Err(error));
             return;
         }
+        if self.digest.is_some()
+            && let Some(Ok(pending)) = &mut self.pending
+        {
+            self.moved_by_pool = std::mem::take(&mut pending.route.by_ring);
+        }
+        let Some(Ok(pending)) = &self.pending else {
+            return;
+        };
         if let Some(class) = self.require
             && let Err(error) = check_required(class, self.kind, &pending.route, &pending.outline)
         {
+            let error = match self.moved_by_pool {
+                true => Error::new(
+                    error.kind(),
+                    format!("{}; {}", error.reason(), digested::NOTE),
+                ),
+                false => error,
+            };
             self.pending = Some(Err(error));
             return;
         }
@@ -271,6 +292,7 @@ impl<B: IoBuf> Transfer<B> {
             file,
             kind: self.kind,
             require: self.require,
+            digest: self.digest.clone(),
         };
         handle.submit(Spec {
             class: self.options.class(Priority::Normal),
@@ -343,6 +365,7 @@ impl<B: IoBuf> Transfer<B> {
                 buf,
                 bytes,
                 receipt,
+                digests: self.digest.as_ref().and_then(|digest| digest.take(bytes)),
             }),
             (Some(error), buf) => {
                 let error = if worker_named_range {
@@ -381,7 +404,10 @@ impl<B: IoBuf> Transfer<B> {
         }
     }
 
-    fn receipt(&self, report: PartReport, parts: u64) -> Receipt {
+    fn receipt(&self, mut report: PartReport, parts: u64) -> Receipt {
+        if self.moved_by_pool && parts > 0 {
+            report.note(digested::NOTE.into());
+        }
         let queued = match (self.submitted, report.first_start) {
             (Some(submitted), Some(start)) => start.saturating_duration_since(submitted),
             _ => Duration::ZERO,
