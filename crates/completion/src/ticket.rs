@@ -153,6 +153,14 @@ impl<D: Domain> Ticket<D> {
             .map_or(Next::Skip, |core| core.advance(self.key))
     }
 
+    /// The part touches the payload no more: what is left to do is between its slot and the device.
+    /// When all parts have let go, [`PayloadWatch`](crate::PayloadWatch) says so.
+    pub fn let_go(&self) {
+        if let Some(core) = &self.core {
+            core.let_go(self.key);
+        }
+    }
+
     /// The part is at work, on something that no backend times: its silence is counted from now.
     /// Tells whether anybody waits for the operation.
     #[must_use]

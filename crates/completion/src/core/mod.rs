@@ -246,6 +246,13 @@ impl<D: Domain> Core<D> {
         self.lock().advance(key, self.environment.now())
     }
 
+    pub(crate) fn let_go(&self, key: PartKey) {
+        let mut effects = Effects::new();
+        let now = self.environment.now();
+        self.lock().let_go(key, now, &mut effects);
+        self.apply(effects);
+    }
+
     pub(crate) fn report(&self, key: PartKey) -> Next {
         self.lock().report(key, self.environment.now())
     }

@@ -135,6 +135,9 @@ fn transfer(
 ) -> PartOutcome<Model> {
     let digest = part.digest.take();
     let mut run = Run::new(part, slot, PATHS);
+    if run.lets_go() {
+        ticket.let_go();
+    }
     while let Some(request) = run.next() {
         if run.is_retrying() {
             thread::yield_now();

@@ -42,6 +42,8 @@ pub(crate) struct TransferPart {
     /// Whether bytes that are in the page cache may come from there.
     pub(crate) may_use_cache: bool,
     pub(crate) require: Option<PathClass>,
+    /// Whether somebody waits for the source of a write, before its end even.
+    pub(crate) lets_go: bool,
     /// Of a part that is not for the ring.
     pub(crate) digest: Option<PartDigest>,
 }
@@ -252,6 +254,13 @@ impl Run {
         });
     }
 
+    /// Whether the part has copied what it needs of the source of a write, and somebody waits for
+    /// that: from now on it reads its slot.
+    pub(crate) fn lets_go(&self) -> bool {
+        let in_slot = self.now.is_some_and(|stretch| stretch.in_slot);
+        self.part.lets_go && self.part.kind == Kind::Write && in_slot
+    }
+
     /// The next request; `None` when the part is over, one way or the other.
     pub(crate) fn next(&mut self) -> Option<Request> {
         let stretch = self.now?;
@@ -385,6 +394,12 @@ impl Run {
         self.report
             .note("an aligned direct request was refused with EINVAL; repeated buffered".into());
         self.later.clear();
+        if self.part.kind == Kind::Write && stretch.in_slot {
+            // The source may be its owner's again.
+            let way = Way::Buffered;
+            self.now = Some(Stretch { way, ..stretch });
+            return;
+        }
         // What a slot holds by now is left there: the user's bytes are read anew.
         if self.window.take().is_none() {
             self.done = self.account(stretch);

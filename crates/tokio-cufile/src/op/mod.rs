@@ -5,6 +5,7 @@ mod outcome;
 mod parts;
 mod ranges;
 mod request;
+mod staged;
 mod transfer;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use completion::{Canceller, Class, Ending, Handle, Rejection, StopReason};
 pub use self::outcome::{Done, OpError};
 pub use self::ranges::{FileRange, Ranges};
 pub use self::request::Request;
+pub use self::staged::{Staged, Written};
 pub use self::transfer::Transfer;
 
 use crate::config::Priority;

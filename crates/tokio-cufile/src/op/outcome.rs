@@ -24,6 +24,15 @@ impl<B> Done<B> {
     pub const fn digests(&self) -> Option<&Digests> {
         self.digests.as_ref()
     }
+
+    pub(super) fn map<U>(self, map: impl FnOnce(B) -> U) -> Done<U> {
+        Done {
+            buf: map(self.buf),
+            bytes: self.bytes,
+            receipt: self.receipt,
+            digests: self.digests,
+        }
+    }
 }
 
 impl<B> fmt::Debug for Done<B> {
@@ -63,6 +72,15 @@ impl<B> OpError<B> {
     #[must_use]
     pub fn receipt(&self) -> Option<&Receipt> {
         self.receipt.as_deref()
+    }
+
+    pub(super) fn map<U>(self, map: impl FnOnce(B) -> U) -> OpError<U> {
+        OpError {
+            error: self.error,
+            buf: self.buf.map(map),
+            bytes_done: self.bytes_done,
+            receipt: self.receipt,
+        }
     }
 
     /// The error and the buffer. The buffer is `None` exactly when the error is `Quarantined`, or

@@ -61,6 +61,8 @@ pub(super) struct Parts {
     pub(super) may_use_cache: bool,
     pub(super) require: Option<PathClass>,
     pub(super) digest: Option<Arc<DigestState>>,
+    /// Parts tell when they are done with the source.
+    pub(super) let_go: bool,
 }
 
 impl Parts {
@@ -112,6 +114,8 @@ impl Iterator for Parts {
                 by_ring,
                 may_use_cache: self.may_use_cache,
                 require: self.require,
+                // A digest is made of the source, after the write.
+                lets_go: self.let_go && self.digest.is_none(),
                 digest: self.digest.as_ref().map(|state| PartDigest {
                     state: Arc::clone(state),
                     memory: self.memory,

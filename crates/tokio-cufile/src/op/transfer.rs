@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use completion::{Handle, Role, Settlement, Spec};
+use completion::{Handle, PayloadWatch, Role, Settlement, Spec};
 
 use super::outcome::{Done, OpError};
 use super::parts::{Cut, Parts};
@@ -43,7 +43,7 @@ pub struct Transfer<B> {
     /// Until it is submitted; its parts hold the file then, as long as they need it.
     file: Option<Arc<FileShared>>,
     path: Arc<Path>,
-    kind: Kind,
+    pub(super) kind: Kind,
     /// Of the first byte asked for.
     offset: u64,
     /// Bytes asked for.
@@ -57,8 +57,10 @@ pub struct Transfer<B> {
     pub(super) digest: Option<Arc<DigestState>>,
     /// For the sake of its digests, against its route.
     pub(super) moved_by_pool: bool,
+    /// Somebody waits for the source of a write.
+    let_go: bool,
     submitted: Option<Instant>,
-    engine: Arc<Shared>,
+    pub(super) engine: Arc<Shared>,
 }
 
 /// What the operation owns until it is quiet.
@@ -217,11 +219,14 @@ impl<B: IoBuf> Transfer<B> {
             require: None,
             digest: None,
             moved_by_pool: false,
+            let_go: false,
             submitted: None,
             engine: Arc::clone(engine),
         }
     }
+}
 
+impl<B: Send + 'static> Transfer<B> {
     pub(crate) const fn bytes_asked(&self) -> usize {
         self.len
     }
@@ -233,7 +238,7 @@ impl<B: IoBuf> Transfer<B> {
     }
 
     /// Submits once. A refusal stays in `pending`.
-    fn submit(&mut self) {
+    pub(super) fn submit(&mut self) {
         if !matches!(self.pending, Some(Ok(_))) {
             return;
         }
@@ -293,6 +298,7 @@ impl<B: IoBuf> Transfer<B> {
             kind: self.kind,
             require: self.require,
             digest: self.digest.clone(),
+            let_go: self.let_go,
         };
         handle.submit(Spec {
             class: self.options.class(Priority::Normal),
@@ -306,13 +312,51 @@ impl<B: IoBuf> Transfer<B> {
         });
     }
 
-    fn describe(&self, error: Error) -> Error {
+    /// The operation with another owner of the same memory; its parts will tell when they are done
+    /// with that. `None` once it was started.
+    pub(super) fn with_owner<U: Send + 'static>(
+        mut self,
+        change: impl FnOnce(B) -> U,
+    ) -> Option<Transfer<U>> {
+        let handle = self.handle.take()?;
+        let handle = handle.map(|Payload { buf, span }| Payload {
+            buf: change(buf),
+            span,
+        });
+        Some(Transfer {
+            handle: Some(handle.ok()?),
+            pending: self.pending.take(),
+            file: self.file.take(),
+            path: Arc::clone(&self.path),
+            kind: self.kind,
+            offset: self.offset,
+            len: self.len,
+            exact: self.exact,
+            runs: self.runs.take(),
+            route: Arc::clone(&self.route),
+            options: self.options,
+            require: self.require,
+            digest: self.digest.take(),
+            moved_by_pool: self.moved_by_pool,
+            let_go: true,
+            submitted: self.submitted,
+            engine: Arc::clone(&self.engine),
+        })
+    }
+
+    /// What tells when the parts are done with the memory. `None` when it was not submitted.
+    pub(super) fn watch(&self) -> Option<PayloadWatch<Model>> {
+        let handle = self.handle.as_ref().filter(|_| self.pending.is_none());
+        handle.map(Handle::payload_watch)
+    }
+
+    pub(super) fn describe(&self, error: Error) -> Error {
         error
             .with_operation(operation_of(self.kind))
             .with_path(&self.path)
     }
 
-    fn describe_range(&self, error: Error) -> Error {
+    pub(super) fn describe_range(&self, error: Error) -> Error {
         self.describe(error)
             .with_range(self.offset, self.len as u64)
     }
@@ -452,7 +496,7 @@ fn plan(
     Ok(Plan::new(request)?)
 }
 
-impl<B: IoBuf> Future for Transfer<B> {
+impl<B: Send + 'static> Future for Transfer<B> {
     type Output = Result<Done<B>, OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
