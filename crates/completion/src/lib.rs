@@ -49,7 +49,7 @@ pub use crate::budget::{Account, Census, Cost, Limit, Limits};
 pub use crate::core::{Core, Drained};
 pub use crate::disposer::Disposal;
 pub use crate::domain::{Class, Domain, Environment, Part, PartOutcome, Report, Tick};
-pub use crate::handle::{Canceller, Gate, Handle};
+pub use crate::handle::{Canceller, Gate, Handle, PayloadState, PayloadWatch};
 pub use crate::ledger::{Doubt, Ledger, Loss};
 pub use crate::operation::{Ending, Rejection, Role, Settlement, Spec, StopReason};
 pub use crate::policy::{ReleasePolicy, WhenQuiet};

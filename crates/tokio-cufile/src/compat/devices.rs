@@ -102,7 +102,12 @@ impl Devices {
             run.copied(result);
             match run.kind() {
                 // What was staged is written now.
-                Kind::Write => executors.resume(Box::new(Staged { ticket, run })),
+                Kind::Write => {
+                    if run.lets_go() {
+                        ticket.let_go();
+                    }
+                    executors.resume(Box::new(Staged { ticket, run }));
+                }
                 Kind::Read => {
                     let outcome = run.finish(|| ticket.advance());
                     counters.add(&outcome.report);

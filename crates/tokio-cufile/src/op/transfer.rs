@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use completion::{Handle, Role, Settlement, Spec};
+use completion::{Handle, PayloadWatch, Role, Settlement, Spec};
 
 use super::outcome::{Done, OpError};
 use super::parts::{Cut, Parts};
 use super::ranges::Ranges;
-use super::{CancelHandle, Options, error_of};
+use super::{CancelHandle, Options, digested, error_of};
 use crate::compat::DeviceSide;
 use crate::config::Priority;
 use crate::cuda::CudaEvent;
+use crate::digest::DigestState;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
@@ -40,25 +41,30 @@ use crate::receipt::{PathClass, Receipt, Route};
 pub struct Transfer<B> {
     handle: Option<Handle<Model, Payload<B>>>,
     /// What is left to do before it is submitted, or why it never will be.
-    pending: Option<Result<Pending>>,
+    pub(super) pending: Option<Result<Pending>>,
     /// Until it is submitted; its parts hold the file then, as long as they need it.
     file: Option<Arc<FileShared>>,
     path: Arc<Path>,
-    kind: Kind,
+    pub(super) kind: Kind,
     /// Of the first byte asked for.
     offset: u64,
     /// Bytes asked for.
-    len: usize,
+    pub(super) len: usize,
     exact: bool,
     /// How the bytes lie, of a read of many ranges.
-    runs: Option<Arc<Runs>>,
+    pub(super) runs: Option<Arc<Runs>>,
     route: Arc<Route>,
     options: Options,
     require: Option<PathClass>,
     /// What it waits for before it is admitted.
     after: Vec<Arc<CudaEvent>>,
+    pub(super) digest: Option<Arc<DigestState>>,
+    /// For the sake of its digests, against its route.
+    pub(super) moved_by_pool: bool,
+    /// Somebody waits for the source of a write.
+    let_go: bool,
     submitted: Option<Instant>,
-    engine: Arc<Shared>,
+    pub(super) engine: Arc<Shared>,
 }
 
 /// What the operation owns until it is quiet.
@@ -79,7 +85,7 @@ struct Asked {
     exact: bool,
 }
 
-struct Pending {
+pub(super) struct Pending {
     cut: Cut,
     outline: Outline,
     memory: Region,
@@ -227,11 +233,16 @@ impl<B: IoBuf> Transfer<B> {
             options: Options::default(),
             require: None,
             after,
+            digest: None,
+            moved_by_pool: false,
+            let_go: false,
             submitted: None,
             engine: Arc::clone(engine),
         }
     }
+}
 
+impl<B: Send + 'static> Transfer<B> {
     pub(crate) const fn bytes_asked(&self) -> usize {
         self.len
     }
@@ -243,18 +254,33 @@ impl<B: IoBuf> Transfer<B> {
     }
 
     /// Submits once. A refusal stays in `pending`.
-    fn submit(&mut self) {
-        let Some(Ok(pending)) = &self.pending else {
+    pub(super) fn submit(&mut self) {
+        if !matches!(self.pending, Some(Ok(_))) {
             return;
-        };
+        }
         // Again: the process may have forked since the future was made.
         if let Err(error) = self.engine.check_process() {
             self.pending = Some(Err(error));
             return;
         }
+        if self.digest.is_some()
+            && let Some(Ok(pending)) = &mut self.pending
+        {
+            self.moved_by_pool = std::mem::take(&mut pending.route.by_ring);
+        }
+        let Some(Ok(pending)) = &self.pending else {
+            return;
+        };
         if let Some(class) = self.require
             && let Err(error) = check_required(class, self.kind, &pending.route, &pending.outline)
         {
+            let error = match self.moved_by_pool {
+                true => Error::new(
+                    error.kind(),
+                    format!("{}; {}", error.reason(), digested::NOTE),
+                ),
+                false => error,
+            };
             self.pending = Some(Err(error));
             return;
         }
@@ -288,6 +314,8 @@ impl<B: IoBuf> Transfer<B> {
             file,
             kind: self.kind,
             require: self.require,
+            digest: self.digest.clone(),
+            let_go: self.let_go,
         };
         let after = std::mem::take(&mut self.after);
         handle.submit(Spec {
@@ -306,13 +334,52 @@ impl<B: IoBuf> Transfer<B> {
         }
     }
 
-    fn describe(&self, error: Error) -> Error {
+    /// The operation with another owner of the same memory; its parts will tell when they are done
+    /// with that. `None` once it was started.
+    pub(super) fn with_owner<U: Send + 'static>(
+        mut self,
+        change: impl FnOnce(B) -> U,
+    ) -> Option<Transfer<U>> {
+        let handle = self.handle.take()?;
+        let handle = handle.map(|Payload { buf, span }| Payload {
+            buf: change(buf),
+            span,
+        });
+        Some(Transfer {
+            handle: Some(handle.ok()?),
+            pending: self.pending.take(),
+            file: self.file.take(),
+            path: Arc::clone(&self.path),
+            kind: self.kind,
+            offset: self.offset,
+            len: self.len,
+            exact: self.exact,
+            runs: self.runs.take(),
+            route: Arc::clone(&self.route),
+            options: self.options,
+            require: self.require,
+            after: std::mem::take(&mut self.after),
+            digest: self.digest.take(),
+            moved_by_pool: self.moved_by_pool,
+            let_go: true,
+            submitted: self.submitted,
+            engine: Arc::clone(&self.engine),
+        })
+    }
+
+    /// What tells when the parts are done with the memory. `None` when it was not submitted.
+    pub(super) fn watch(&self) -> Option<PayloadWatch<Model>> {
+        let handle = self.handle.as_ref().filter(|_| self.pending.is_none());
+        handle.map(Handle::payload_watch)
+    }
+
+    pub(super) fn describe(&self, error: Error) -> Error {
         error
             .with_operation(operation_of(self.kind))
             .with_path(&self.path)
     }
 
-    fn describe_range(&self, error: Error) -> Error {
+    pub(super) fn describe_range(&self, error: Error) -> Error {
         self.describe(error)
             .with_range(self.offset, self.len as u64)
     }
@@ -365,6 +432,7 @@ impl<B: IoBuf> Transfer<B> {
                 buf,
                 bytes,
                 receipt,
+                digests: self.digest.as_ref().and_then(|digest| digest.take(bytes)),
             }),
             (Some(error), buf) => {
                 let error = if worker_named_range {
@@ -403,7 +471,10 @@ impl<B: IoBuf> Transfer<B> {
         }
     }
 
-    fn receipt(&self, report: PartReport, parts: u64) -> Receipt {
+    fn receipt(&self, mut report: PartReport, parts: u64) -> Receipt {
+        if self.moved_by_pool && parts > 0 {
+            report.note(digested::NOTE.into());
+        }
         let queued = match (self.submitted, report.first_start) {
             (Some(submitted), Some(start)) => start.saturating_duration_since(submitted),
             _ => Duration::ZERO,
@@ -448,7 +519,7 @@ fn plan(
     Ok(Plan::new(request)?)
 }
 
-impl<B: IoBuf> Future for Transfer<B> {
+impl<B: Send + 'static> Future for Transfer<B> {
     type Output = Result<Done<B>, OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -190,6 +190,9 @@ impl Driver {
         self.lone_parts = if is_lone { self.lone_parts + 1 } else { 0 };
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
         let run = Run::new(part, slot, PATHS);
+        if run.lets_go() {
+            ticket.let_go();
+        }
         self.go_on(ticket, run);
     }
 
