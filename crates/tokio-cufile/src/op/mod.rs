@@ -6,6 +6,7 @@ mod parts;
 mod ranges;
 mod request;
 mod staged;
+mod submit;
 mod transfer;
 
 use std::fmt;

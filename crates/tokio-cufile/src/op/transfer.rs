@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use completion::{Handle, PayloadWatch, Role, Settlement, Spec};
+use completion::{Handle, PayloadWatch, Settlement};
 
 use super::outcome::{Done, OpError};
-use super::parts::{Cut, Parts};
+use super::parts::Cut;
 use super::ranges::Ranges;
 use super::{CancelHandle, Options, digested, error_of};
 use crate::compat::DeviceSide;
@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
 use crate::memory::{IoBuf, Region};
 use crate::plan::ranges::Runs;
-use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
+use crate::plan::route::FileRoute;
 use crate::plan::{self, Kind, Outline, Plan};
 use crate::receipt::{PathClass, Receipt, Route};
 
@@ -39,36 +39,36 @@ use crate::receipt::{PathClass, Receipt, Route};
 /// [`deadline`](Self::deadline) and await the outcome.
 #[must_use = "futures do nothing unless polled, or started"]
 pub struct Transfer<B> {
-    handle: Option<Handle<Model, Payload<B>>>,
+    pub(super) handle: Option<Handle<Model, Payload<B>>>,
     /// What is left to do before it is submitted, or why it never will be.
     pub(super) pending: Option<Result<Pending>>,
     /// Until it is submitted; its parts hold the file then, as long as they need it.
-    file: Option<Arc<FileShared>>,
-    path: Arc<Path>,
+    pub(super) file: Option<Arc<FileShared>>,
+    pub(super) path: Arc<Path>,
     pub(super) kind: Kind,
     /// Of the first byte asked for.
-    offset: u64,
+    pub(super) offset: u64,
     /// Bytes asked for.
     pub(super) len: usize,
     exact: bool,
     /// How the bytes lie, of a read of many ranges.
     pub(super) runs: Option<Arc<Runs>>,
     route: Arc<Route>,
-    options: Options,
-    require: Option<PathClass>,
+    pub(super) options: Options,
+    pub(super) require: Option<PathClass>,
     /// What it waits for before it is admitted.
-    after: Vec<Arc<CudaEvent>>,
+    pub(super) after: Vec<Arc<CudaEvent>>,
     pub(super) digest: Option<Arc<DigestState>>,
     /// For the sake of its digests, against its route.
     pub(super) moved_by_pool: bool,
     /// Somebody waits for the source of a write.
-    let_go: bool,
-    submitted: Option<Instant>,
+    pub(super) let_go: bool,
+    pub(super) submitted: Option<Instant>,
     pub(super) engine: Arc<Shared>,
 }
 
 /// What the operation owns until it is quiet.
-struct Payload<B> {
+pub(super) struct Payload<B> {
     buf: B,
     /// Here, since closing it runs the subscriber's code.
     span: tracing::Span,
@@ -86,11 +86,11 @@ struct Asked {
 }
 
 pub(super) struct Pending {
-    cut: Cut,
-    outline: Outline,
-    memory: Region,
-    device: Option<Arc<DeviceSide>>,
-    route: FileRoute,
+    pub(super) cut: Cut,
+    pub(super) outline: Outline,
+    pub(super) memory: Region,
+    pub(super) device: Option<Arc<DeviceSide>>,
+    pub(super) route: FileRoute,
 }
 
 impl<B> Transfer<B> {
@@ -253,87 +253,6 @@ impl<B: Send + 'static> Transfer<B> {
         self
     }
 
-    /// Submits once. A refusal stays in `pending`.
-    pub(super) fn submit(&mut self) {
-        if !matches!(self.pending, Some(Ok(_))) {
-            return;
-        }
-        // Again: the process may have forked since the future was made.
-        if let Err(error) = self.engine.check_process() {
-            self.pending = Some(Err(error));
-            return;
-        }
-        if self.digest.is_some()
-            && let Some(Ok(pending)) = &mut self.pending
-        {
-            self.moved_by_pool = std::mem::take(&mut pending.route.by_ring);
-        }
-        let Some(Ok(pending)) = &self.pending else {
-            return;
-        };
-        if let Some(class) = self.require
-            && let Err(error) = check_required(class, self.kind, &pending.route, &pending.outline)
-        {
-            let error = match self.moved_by_pool {
-                true => Error::new(
-                    error.kind(),
-                    format!("{}; {}", error.reason(), digested::NOTE),
-                ),
-                false => error,
-            };
-            self.pending = Some(Err(error));
-            return;
-        }
-        let (Some(handle), Some(Ok(pending)), Some(file)) =
-            (&self.handle, self.pending.take(), self.file.take())
-        else {
-            return;
-        };
-        // The span is with the operation by now: its fields are said again.
-        tracing::trace!(
-            operation = %operation_of(self.kind),
-            path = %self.path.display(),
-            offset = self.offset,
-            len = self.len,
-            parts = pending.cut.parts_total(),
-            "submitted"
-        );
-        self.submitted = Some(Instant::now());
-        let ledger = match self.kind {
-            Kind::Read => Role::None,
-            Kind::Write => Role::Write(Arc::clone(&file.ledger), self.offset),
-        };
-        let route = &pending.route;
-        let parts = Parts {
-            staged_by_ring: route.by_ring && slots_go_by_ring(&pending.outline),
-            in_place_by_ring: route.by_ring,
-            may_use_cache: route.may_use_cache && self.require.is_none(),
-            cut: pending.cut,
-            memory: pending.memory,
-            device: pending.device,
-            file,
-            kind: self.kind,
-            require: self.require,
-            digest: self.digest.clone(),
-            let_go: self.let_go,
-        };
-        let after = std::mem::take(&mut self.after);
-        handle.submit(Spec {
-            class: self.options.class(Priority::Normal),
-            deadline: self.options.deadline(&self.engine),
-            total: self
-                .runs
-                .as_ref()
-                .map_or(self.len as u64, |runs| runs.total()),
-            parts: Box::new(parts),
-            ledger,
-            gated: !after.is_empty(),
-        });
-        if !after.is_empty() {
-            CudaEvent::open_after(after, handle.gate());
-        }
-    }
-
     /// The operation with another owner of the same memory; its parts will tell when they are done
     /// with that. `None` once it was started.
     pub(super) fn with_owner<U: Send + 'static>(
@@ -492,7 +411,7 @@ impl<B: Send + 'static> Transfer<B> {
     }
 }
 
-const fn operation_of(kind: Kind) -> Operation {
+pub(super) const fn operation_of(kind: Kind) -> Operation {
     match kind {
         Kind::Read => Operation::Read,
         Kind::Write => Operation::Write,
