@@ -108,19 +108,22 @@ fn who_writes_by_another_way_is_caught_by_the_canaries() {
 }
 
 #[test]
-fn freed_memory_does_not_pile_up() {
+fn freed_memory_is_known_for_a_while_and_does_not_pile_up() {
+    unsafe extern "C" fn nothing(_bytes: *mut c_void, _argument: *mut c_void) {}
     let sim = sim();
     sim.enter(4);
-    for _ in 0..2000 {
-        let memory = sim.allocate(LEN);
-        assert_eq!(sim.cuMemFree_v2(memory), 0);
-    }
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("a process has its maps");
-    assert!(
-        maps.lines().count() < 1000,
-        "{} mappings",
-        maps.lines().count()
-    );
+    let freed: Vec<usize> = (0..200)
+        .map(|_| {
+            let memory = sim.allocate(LEN);
+            assert_eq!(sim.cuMemFree_v2(memory), 0);
+            memory
+        })
+        .collect();
+    let access = |memory| sim.sim_cuda_access(memory, 1, 0, nothing, std::ptr::null_mut());
+    assert_eq!(access(freed[199]), 700);
+    assert_eq!(access(freed[199 - 63]), 700);
+    assert_eq!(access(freed[199 - 64]), 1, "forgotten");
+    assert_eq!(sim.stats(4).late_reads, 2);
     let (mut free, mut total) = (0, 0);
     assert_eq!(sim.cuMemGetInfo_v2(&raw mut free, &raw mut total), 0);
     assert_eq!(free, total);
@@ -143,6 +146,19 @@ fn another_library_is_let_at_live_memory_only() {
     assert_eq!(sim.cuMemFree_v2(memory), 0);
     assert_eq!(sim.sim_cuda_access(memory + 5, 1, 1, write, argument), 700);
     assert_eq!(sim.stats(5).late_writes, 1);
+}
+
+#[test]
+fn memory_that_is_freed_under_an_access_is_caught() {
+    unsafe extern "C" fn free(_bytes: *mut c_void, pointer: *mut c_void) {
+        assert_eq!(sim().cuMemFree_v2(pointer as usize), 0);
+    }
+    let sim = sim();
+    sim.enter(9);
+    let memory = sim.allocate(LEN);
+    let argument = memory as *mut c_void;
+    assert_eq!(sim.sim_cuda_access(memory, LEN, 1, free, argument), 700);
+    assert_eq!(sim.stats(9).late_writes, 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
 
-use support::{NAMES, NOT_READY, Pinned, sim};
+use support::{NAMES, NOT_READY, Pinned, Sim, sim};
 
 #[test]
 fn devices_say_that_they_are_simulated() {
@@ -242,4 +242,72 @@ fn codes_have_names_and_unknown_ones_none() {
     assert!(!text.is_null());
     assert_eq!(sim.cuGetErrorString(9999, &raw mut text), 1);
     assert!(text.is_null());
+}
+
+#[test]
+fn threads_with_streams_of_their_own_do_not_disturb_each_other() {
+    const DEVICE: i32 = 9;
+    let sim = sim();
+    let context = sim.enter(DEVICE);
+    sim.faults(DEVICE, "@*:slow=100,chance=1/20; *:slow=50,chance=1/50");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                assert_eq!(sim.cuCtxSetCurrent(context), 0);
+                for round in 0..50 {
+                    there_and_back(sim, thread * 50 + round);
+                }
+            });
+        }
+    });
+    let stats = sim.stats(DEVICE);
+    assert!(
+        stats.rules_fired[0] > 0 && stats.rules_fired[1] > 0,
+        "{stats:?}"
+    );
+    let caught = [
+        stats.late_writes,
+        stats.late_reads,
+        stats.early_accesses,
+        stats.unregistered_in_use,
+        stats.stale_handles,
+    ];
+    assert_eq!(caught, [0; 5]);
+    let left = [
+        stats.live_allocations,
+        stats.live_bytes,
+        stats.live_streams,
+        stats.live_events,
+        stats.host_ranges,
+    ];
+    assert_eq!(left, [0; 5]);
+}
+
+/// In by one stream, out by another, with an event between.
+fn there_and_back(sim: &Sim, byte: u8) {
+    const LEN: usize = 30_001;
+    let (inward, outward) = (sim.stream(), sim.stream());
+    let (arrived, gone) = (sim.event(), sim.event());
+    let memory = sim.allocate(LEN);
+    let (mut from, to) = (Pinned::new(sim, LEN), Pinned::new(sim, LEN));
+    from.fill(byte);
+    assert_eq!(sim.cuMemcpyHtoDAsync_v2(memory, from.bytes, LEN, inward), 0);
+    assert_eq!(sim.cuEventRecord(arrived, inward), 0);
+    assert_eq!(sim.cuStreamWaitEvent(outward, arrived, 0), 0);
+    assert_eq!(sim.cuMemcpyDtoHAsync_v2(to.bytes, memory, LEN, outward), 0);
+    assert_eq!(sim.cuEventRecord(gone, outward), 0);
+    while sim.cuEventQuery(gone) == NOT_READY {
+        std::thread::yield_now();
+    }
+    assert_eq!(sim.cuEventQuery(gone), 0);
+    assert_eq!(to.get(), vec![byte; LEN]);
+    assert_eq!(sim.cuMemFreeHost(from.bytes), 0);
+    assert_eq!(sim.cuMemFreeHost(to.bytes), 0);
+    assert_eq!(sim.cuMemFree_v2(memory), 0);
+    for event in [arrived, gone] {
+        assert_eq!(sim.cuEventDestroy_v2(event), 0);
+    }
+    for stream in [inward, outward] {
+        assert_eq!(sim.cuStreamDestroy_v2(stream), 0);
+    }
 }
