@@ -20,10 +20,10 @@ use std::time::Duration;
 use fuser::Errno;
 use futures::executor::block_on;
 use tokio_cufile::{
-    AsyncCuFile, DigestKind, Engine, EngineBuilder, ErrorKind, HostBuffer, HostPart, PathClass,
-    Staged, Written,
+    AsyncCuFile, DataPath, DigestKind, Engine, EngineBuilder, ErrorKind, HostBuffer, HostPart,
+    IoEngine, PathClass, Staged, Written,
 };
-use tokio_cufile_tests::life::{open, poll_once, until, until_idle};
+use tokio_cufile_tests::life::{open, open_again, poll_once, until, until_idle};
 use tokio_cufile_tests::slow_fs::Kind;
 use tokio_cufile_tests::{SlowFs, each, pattern};
 
@@ -108,7 +108,28 @@ fn a_copied_source_comes_back_while_the_disk_is_slow() {
     until_idle(&engine);
 }
 
-/// The control: what the test above would see if the source came back before it was copied.
+#[test]
+fn a_source_that_the_ring_copied_comes_back_while_the_disk_is_slow() {
+    let Some(fs) = SlowFs::mount(LEN) else {
+        return;
+    };
+    let builder = Engine::builder().io(IoEngine::Uring);
+    let engine = builder.build_blocking().unwrap();
+    let file = open_again(&fs, &engine);
+    let (_buffer, part) = source(&engine, false);
+    fs.hold(Kind::Write);
+    let (staged, mut written) = write(&file, part);
+    let held = fs.next_held();
+    spoil(&mut block_on(staged).unwrap());
+    assert!(poll_once(&mut written).is_pending());
+    held.release();
+    let done = block_on(written).unwrap();
+    assert_eq!(done.receipt.paths.get(DataPath::UringDirect), LEN as u64);
+    pattern::assert_same(&fs.content(), &pattern::bytes(1, LEN));
+    until_idle(&engine);
+}
+
+/// The control: what the tests above would see if the source came back before it was copied.
 #[test]
 fn control_a_source_changed_too_early_is_seen() {
     let Some(fs) = SlowFs::mount(LEN) else {

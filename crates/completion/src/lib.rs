@@ -26,7 +26,7 @@
 //! | `disposer` | where payloads go to be dropped, off every thread that must not block |
 //! | `policy` | when memory may be released; one shipped value, broken ones in the tests |
 //!
-//! The invariants I1 to I24 named in comments and tests are listed in `docs/completion-model.md`.
+//! The invariants I1 to I25 named in comments and tests are listed in `docs/completion-model.md`.
 
 #![forbid(unsafe_code)]
 

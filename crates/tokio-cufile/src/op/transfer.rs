@@ -1,5 +1,7 @@
 //! Reads and writes.
 
+mod owner;
+
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use completion::{Handle, PayloadWatch, Settlement};
+use completion::{Handle, Settlement};
 
 use super::outcome::{Done, OpError};
 use super::parts::Cut;
@@ -251,45 +253,6 @@ impl<B: Send + 'static> Transfer<B> {
     pub fn start(mut self) -> Self {
         self.submit();
         self
-    }
-
-    /// The operation with another owner of the same memory; its parts will tell when they are done
-    /// with that. `None` once it was started.
-    pub(super) fn with_owner<U: Send + 'static>(
-        mut self,
-        change: impl FnOnce(B) -> U,
-    ) -> Option<Transfer<U>> {
-        let handle = self.handle.take()?;
-        let handle = handle.map(|Payload { buf, span }| Payload {
-            buf: change(buf),
-            span,
-        });
-        Some(Transfer {
-            handle: Some(handle.ok()?),
-            pending: self.pending.take(),
-            file: self.file.take(),
-            path: Arc::clone(&self.path),
-            kind: self.kind,
-            offset: self.offset,
-            len: self.len,
-            exact: self.exact,
-            runs: self.runs.take(),
-            route: Arc::clone(&self.route),
-            options: self.options,
-            require: self.require,
-            after: std::mem::take(&mut self.after),
-            digest: self.digest.take(),
-            moved_by_pool: self.moved_by_pool,
-            let_go: true,
-            submitted: self.submitted,
-            engine: Arc::clone(&self.engine),
-        })
-    }
-
-    /// What tells when the parts are done with the memory. `None` when it was not submitted.
-    pub(super) fn watch(&self) -> Option<PayloadWatch<Model>> {
-        let handle = self.handle.as_ref().filter(|_| self.pending.is_none());
-        handle.map(Handle::payload_watch)
     }
 
     pub(super) fn describe(&self, error: Error) -> Error {
