@@ -21,6 +21,11 @@ pub(crate) trait Runner {
     fn check(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// What belongs to the figures and only the contestant knows: a name and a text.
+    fn about(&self) -> Option<(String, String)> {
+        None
+    }
 }
 
 /// Sets a contestant up, or says why it cannot take part.
@@ -78,7 +83,7 @@ pub(crate) struct Contest {
     pub(crate) figures: Vec<Figure>,
     /// The first is the reference.
     pub(crate) entries: Vec<Entry>,
-    /// Names of contestants that all others are compared to as well.
+    /// Names of contestants that ours are compared to as well.
     pub(crate) also_to: Vec<&'static str>,
     /// What else belongs to the figures: the device, for example.
     pub(crate) circumstances: Vec<(String, String)>,
@@ -101,10 +106,12 @@ impl Contest {
             self.turn(&mut field, turn, last)
         })?;
         eprintln!();
+        let mut settings = self.settings();
+        settings.extend(field.iter().filter_map(|one| one.runner.about()));
         let contestants = field.into_iter().zip(results);
         let mut report = Report {
             workload: self.workload.to_owned(),
-            settings: self.settings(),
+            settings,
             seed: args.seed,
             environment,
             load_after: environment::load(),
@@ -119,6 +126,11 @@ impl Contest {
         for name in &self.also_to {
             report.compare_to(name);
         }
+        // How the others compare among each other is for who asks the JSON.
+        let first = report.contestants[0].name.clone();
+        report
+            .comparisons
+            .retain(|one| one.reference == first || one.contestant.starts_with("ours"));
         Ok(report)
     }
 

@@ -70,6 +70,8 @@ struct Peer {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
+    /// Which KvikIO it is.
+    version: String,
 }
 
 /// What the peer says of a run.
@@ -113,8 +115,11 @@ impl Peer {
             child,
             stdin,
             stdout: BufReader::new(stdout),
+            version: String::new(),
         };
         let ready = peer.answer()?;
+        let text = |name: &str| ready[name].as_str().unwrap_or("unknown").to_owned();
+        peer.version = format!("{} into {}", text("kvikio"), text("memory"));
         eprintln!("{}: {ready}, {environment:?}", settings.name);
         Ok(peer)
     }
@@ -188,6 +193,10 @@ impl Runner for Peer {
 
     fn check(&mut self) -> Result<()> {
         self.ask(&json!({"do": "check"})).map(drop)
+    }
+
+    fn about(&self) -> Option<(String, String)> {
+        Some(("KvikIO".to_owned(), self.version.clone()))
     }
 }
 

@@ -301,8 +301,9 @@ impl fmt::Display for Report {
         for line in self.cpu_differences() {
             writeln!(f, "\n{line}")?;
         }
-        for line in self.other_ratios() {
-            writeln!(f, "\n{line}")?;
+        for (index, line) in self.other_ratios().enumerate() {
+            let space = if index == 0 { "\n" } else { "" };
+            writeln!(f, "{space}- {line}")?;
         }
         for skipped in &self.skipped {
             writeln!(f, "\nSKIPPED {}: {}", skipped.name, skipped.reason)?;
