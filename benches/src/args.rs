@@ -10,8 +10,8 @@ pub(crate) struct Args {
     /// What to do
     pub(crate) workload: Workload,
 
-    /// Where the data file is kept; it stays there for the next run
-    #[arg(long)]
+    /// Where the data file is kept, on the disk to be measured; it stays there for the next run
+    #[arg(long, default_value = "target/bench-data")]
     pub(crate) file_dir: PathBuf,
 
     /// MiB of the data file
@@ -30,9 +30,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) depth: Option<usize>,
 
-    /// Operations of the queue workload
-    #[arg(long, default_value_t = 100_000)]
-    pub(crate) operations: usize,
+    /// Operations of the queue workload (100,000 if left out) and of the drop storm (10,000)
+    #[arg(long)]
+    pub(crate) operations: Option<usize>,
 
     /// Seed of the data, of the offsets and of the order of runs
     #[arg(long, default_value_t = 1)]
@@ -42,9 +42,25 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) only: Vec<String>,
 
+    /// None of the contestants whose name contains one of these
+    #[arg(long)]
+    pub(crate) except: Vec<String>,
+
     /// Print JSON, with every sample
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Also write the JSON into this file
+    #[arg(long)]
+    pub(crate) json_file: Option<PathBuf>,
+
+    /// CUDA ordinal of the device of the workloads that have one
+    #[arg(long, default_value_t = 0)]
+    pub(crate) device: u32,
+
+    /// The interpreter that KvikIO is to be found in; `PYTHONPATH` is handed on
+    #[arg(long, default_value = "python3")]
+    pub(crate) python: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,4 +82,16 @@ pub(crate) enum Workload {
     Overhead,
     /// Many operations waiting for a small budget: memory, and CPU time of each poll
     Queue,
+    /// To the GPU: a file that is not in the page cache, 4 MiB x 8
+    GpuColdRead,
+    /// To the GPU: a file that is in the page cache
+    GpuWarmRead,
+    /// From the GPU over the blocks of a file that exists, and fdatasync
+    GpuDurableWrite,
+    /// To the GPU: 4 KiB at random offsets
+    #[value(name = "gpu-random-4k")]
+    GpuRandom4k,
+    /// Reads and writes of device memory whose futures are dropped at any time: is every other byte
+    /// what it was, and everything home?
+    GpuDropStorm,
 }

@@ -21,6 +21,11 @@ pub(crate) trait Runner {
     fn check(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// What belongs to the figures and only the contestant knows: a name and a text.
+    fn about(&self) -> Option<(String, String)> {
+        None
+    }
 }
 
 /// Sets a contestant up, or says why it cannot take part.
@@ -78,6 +83,10 @@ pub(crate) struct Contest {
     pub(crate) figures: Vec<Figure>,
     /// The first is the reference.
     pub(crate) entries: Vec<Entry>,
+    /// Names of contestants that ours are compared to as well.
+    pub(crate) also_to: Vec<&'static str>,
+    /// What else belongs to the figures: the device, for example.
+    pub(crate) circumstances: Vec<(String, String)>,
 }
 
 impl Contest {
@@ -92,12 +101,17 @@ impl Contest {
             warm_up: 1,
             seed: args.seed,
         };
-        let results = pairs::interleave(field.len(), schedule, |turn| self.turn(&mut field, turn))?;
+        let results = pairs::interleave(field.len(), schedule, |turn| {
+            let last = turn.round.is_some_and(|round| round + 1 == schedule.rounds);
+            self.turn(&mut field, turn, last)
+        })?;
         eprintln!();
+        let mut settings = self.settings();
+        settings.extend(field.iter().filter_map(|one| one.runner.about()));
         let contestants = field.into_iter().zip(results);
         let mut report = Report {
             workload: self.workload.to_owned(),
-            settings: self.settings(),
+            settings,
             seed: args.seed,
             environment,
             load_after: environment::load(),
@@ -109,6 +123,14 @@ impl Contest {
             comparisons: Vec::new(),
         };
         report.compare();
+        for name in &self.also_to {
+            report.compare_to(name);
+        }
+        // How the others compare among each other is for who asks the JSON.
+        let first = report.contestants[0].name.clone();
+        report
+            .comparisons
+            .retain(|one| one.reference == first || one.contestant.starts_with("ours"));
         Ok(report)
     }
 
@@ -116,10 +138,9 @@ impl Contest {
         let mut field = Vec::new();
         let mut skipped = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
-            let wanted = index == 0
-                || args.only.is_empty()
-                || args.only.iter().any(|only| entry.name.contains(only));
-            if !wanted {
+            let any = |names: &[String]| names.iter().any(|name| entry.name.contains(name));
+            let wanted = args.only.is_empty() || any(&args.only);
+            if index > 0 && (!wanted || any(&args.except)) {
                 continue;
             }
             let name = entry.name.clone();
@@ -135,14 +156,15 @@ impl Contest {
         (field, skipped)
     }
 
-    fn turn(&self, field: &mut [Competitor], turn: Turn) -> Result<Sample> {
+    /// The bytes are checked in the first round and in the last.
+    fn turn(&self, field: &mut [Competitor], turn: Turn, last: bool) -> Result<Sample> {
         let Competitor { name, runner } = &mut field[turn.contestant];
         let residency = self.before.establish(&self.job)?;
         let round = turn.round.map_or(0, |round| round as u64 + 1);
         let named = |error| format!("{name}: {error}");
         let mut sample = runner.run(round).map_err(named)?;
         sample.residency = residency;
-        if turn.round.is_none() {
+        if turn.round.is_none() || last {
             runner.check().map_err(named)?;
         }
         eprint!(".");
@@ -159,6 +181,7 @@ impl Contest {
         settings
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
+            .chain(self.circumstances.iter().cloned())
             .collect()
     }
 }

@@ -10,6 +10,7 @@
 mod args;
 mod contest;
 mod engines;
+mod gpu;
 mod job;
 mod queue;
 mod workloads;

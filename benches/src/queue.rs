@@ -22,6 +22,7 @@ use crate::job::{Access, Job};
 use crate::workloads::data_file;
 
 const BLOCK: usize = 16 << 10;
+const OPERATIONS: usize = 100_000;
 const BUDGET: usize = 64 << 20;
 /// What a poll may take.
 const POLL_MAX: Duration = Duration::from_micros(50);
@@ -106,6 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn measure(args: &Args, engine: &Engine, io: IoEngine, name: &'static str) -> Result<QueueReport> {
+    let operations = args.operations.unwrap_or(OPERATIONS);
     let environment = Environment::of(&args.file_dir)?;
     let file = data_file(args)?;
     let runtime = engines::runtime()?;
@@ -113,14 +115,14 @@ fn measure(args: &Args, engine: &Engine, io: IoEngine, name: &'static str) -> Re
 
     let options = OpenOptions::new().read(true).io(io);
     let opened = Arc::new(runtime.block_on(options.open(engine, &file.path))?);
-    let mut buffer = engines::memory(engine, args.operations * BLOCK)?;
+    let mut buffer = engines::memory(engine, operations * BLOCK)?;
     let mut draws = Draws::new(args.seed);
-    let mut parts = Vec::with_capacity(args.operations);
-    for index in 0..args.operations {
+    let mut parts = Vec::with_capacity(operations);
+    for index in 0..operations {
         let offset = draws.below(file.length / BLOCK as u64) * BLOCK as u64;
         parts.push((offset, buffer.part(index * BLOCK..(index + 1) * BLOCK)?));
     }
-    let times = PollTimes::with_capacity(args.operations);
+    let times = PollTimes::with_capacity(operations);
     usage::reset_peak_memory()?;
     let before = usage::memory()?;
     let (usage, in_flight_max) =
@@ -131,12 +133,12 @@ fn measure(args: &Args, engine: &Engine, io: IoEngine, name: &'static str) -> Re
     Ok(QueueReport {
         engine: name,
         environment,
-        operations: args.operations,
+        operations,
         block: BLOCK,
         budget: BUDGET,
         usage,
         memory_gained,
-        memory_per_operation: memory_gained / args.operations as u64,
+        memory_per_operation: memory_gained / operations as u64,
         memory_of_tasks,
         first_polls: PollCosts::new(&times.first())?,
         later_polls: PollCosts::new(&times.later())?,
@@ -195,12 +197,13 @@ fn beside_reads(args: &Args, runtime: &Runtime, file: &DataFile) -> Result<(Poll
         direct: true,
         seed: args.seed,
     };
-    let times = PollTimes::with_capacity(args.operations);
+    let operations = args.operations.unwrap_or(OPERATIONS);
+    let times = PollTimes::with_capacity(operations);
     let mut memory = 0;
     thread::scope(|scope| {
         let reads = scope.spawn(|| ring::run(&job).map(drop));
         while !reads.is_finished() {
-            let gained = runtime.block_on(empty_tasks(args.operations, &times))?;
+            let gained = runtime.block_on(empty_tasks(operations, &times))?;
             memory = gained.max(memory);
         }
         reads.join().map_err(|_| "the reading thread panicked")?

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use measure::data::DataFile;
-use measure::report::{Figure, Report};
+use measure::report::Figure;
 use tokio_cufile::{CacheMode, DigestKind};
 
 use crate::Result;
 use crate::args::{Args, Workload};
 use crate::contest::{Before, Contest, Entry};
 use crate::engines::{blocking, fio, hash, ours, plain, ring, tokio_fs, tokio_uring};
+use crate::gpu;
 use crate::job::{Access, Job};
 use crate::queue;
 use ours::Shape;
@@ -20,8 +21,8 @@ const SMALL_BLOCK: usize = 4 << 10;
 const DIGEST_CHUNK: usize = 4 << 20;
 const LARGE_DEPTH: usize = 8;
 
-const BY_BYTES: [Figure; 2] = [Figure::Throughput, Figure::CpuPerGib];
-const BY_OPERATIONS: [Figure; 4] = [
+pub(crate) const BY_BYTES: [Figure; 2] = [Figure::Throughput, Figure::CpuPerGib];
+pub(crate) const BY_OPERATIONS: [Figure; 4] = [
     Figure::P50,
     Figure::P99,
     Figure::Operations,
@@ -46,10 +47,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Workload::WarmRead => contests(args, [warm_read(args)]),
         Workload::DurableWrite => contests(args, [durable_write(args, false)]),
         Workload::DurableWriteNew => contests(args, [durable_write(args, true)]),
+        Workload::GpuColdRead
+        | Workload::GpuWarmRead
+        | Workload::GpuDurableWrite
+        | Workload::GpuRandom4k
+        | Workload::GpuDropStorm => gpu::run(args),
     }
 }
 
-fn contests(args: &Args, contests: impl IntoIterator<Item = Result<Contest>>) -> Result<()> {
+pub(crate) fn contests(
+    args: &Args,
+    contests: impl IntoIterator<Item = Result<Contest>>,
+) -> Result<()> {
     let mut reports = Vec::new();
     for contest in contests {
         let report = contest?.run(args)?;
@@ -58,14 +67,13 @@ fn contests(args: &Args, contests: impl IntoIterator<Item = Result<Contest>>) ->
         }
         reports.push(report);
     }
-    if args.json {
-        print_json(&reports)?;
+    let json = serde_json::to_string(&reports)?;
+    if let Some(path) = &args.json_file {
+        std::fs::write(path, &json)?;
     }
-    Ok(())
-}
-
-fn print_json(reports: &[Report]) -> Result<()> {
-    println!("{}", serde_json::to_string(reports)?);
+    if args.json {
+        println!("{json}");
+    }
     Ok(())
 }
 
@@ -101,6 +109,8 @@ fn cold_read(args: &Args) -> Result<Contest> {
         before: Before::Cold,
         figures: BY_BYTES.to_vec(),
         entries,
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
     })
 }
 
@@ -112,6 +122,8 @@ fn digest_memory(args: &Args) -> Result<Contest> {
         before: Before::Whatever,
         figures: BY_BYTES.to_vec(),
         entries: DigestKind::ALL.map(hash::entry).into(),
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
     })
 }
 
@@ -128,6 +140,8 @@ fn digest_read(args: &Args) -> Result<Contest> {
         before: Before::Cold,
         figures: BY_BYTES.to_vec(),
         entries,
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
     })
 }
 
@@ -147,6 +161,8 @@ fn warm_read(args: &Args) -> Result<Contest> {
         before: Before::Warm,
         figures: BY_BYTES.to_vec(),
         entries,
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
     })
 }
 
@@ -173,6 +189,8 @@ fn durable_write(args: &Args, new_file: bool) -> Result<Contest> {
         before: Before::Whatever,
         figures: BY_BYTES.to_vec(),
         entries,
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
     })
 }
 
@@ -198,5 +216,7 @@ fn random(args: &Args, workload: &'static str, reference: Entry, depth: usize) -
         before: Before::Cold,
         figures: BY_OPERATIONS.to_vec(),
         entries,
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
     })
 }

@@ -129,6 +129,18 @@ pub struct Comparison {
     pub difference: Option<Summary>,
 }
 
+impl Comparison {
+    fn text(&self) -> String {
+        match self.ratio {
+            None => "-".to_owned(),
+            Some(ratio) => match ratio.interval {
+                None => format!("{:.2}", ratio.median),
+                Some((low, high)) => format!("{:.2} [{low:.2}-{high:.2}]", ratio.median),
+            },
+        }
+    }
+}
+
 /// Everything about one comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -148,21 +160,34 @@ pub struct Report {
     pub contestants: Vec<Contestant>,
     /// Who did not.
     pub skipped: Vec<Skipped>,
-    /// Each contestant against the first, by each figure.
+    /// Each contestant against the first, by each figure; then against others, where asked.
     pub comparisons: Vec<Comparison>,
 }
 
 impl Report {
     /// Works out the comparisons of all contestants to the first.
     pub fn compare(&mut self) {
-        let Some((reference, others)) = self.contestants.split_first() else {
+        self.comparisons.clear();
+        self.compare_to_index(0);
+    }
+
+    /// Adds the comparisons to another contestant, if it took part and is not the first.
+    pub fn compare_to(&mut self, name: &str) {
+        let found = self.contestants.iter().position(|one| one.name == name);
+        if let Some(index) = found.filter(|&index| index > 0) {
+            self.compare_to_index(index);
+        }
+    }
+
+    fn compare_to_index(&mut self, index: usize) {
+        let Some(reference) = self.contestants.get(index) else {
             return;
         };
-        let mut comparisons = Vec::new();
-        for other in others {
+        let others = self.contestants.iter().enumerate();
+        for (_, other) in others.filter(|(other, _)| *other != index) {
             for &figure in &self.figures {
                 let (a, b) = (other.values(figure), reference.values(figure));
-                comparisons.push(Comparison {
+                self.comparisons.push(Comparison {
                     contestant: other.name.clone(),
                     reference: reference.name.clone(),
                     figure,
@@ -171,7 +196,6 @@ impl Report {
                 });
             }
         }
-        self.comparisons = comparisons;
     }
 
     /// How many pairs each ratio rests on.
@@ -186,13 +210,29 @@ impl Report {
             .comparisons
             .iter()
             .find(|one| one.contestant == contestant && one.figure == figure);
-        match found.and_then(|one| one.ratio) {
-            None => "-".to_owned(),
-            Some(ratio) => match ratio.interval {
-                None => format!("{:.2}", ratio.median),
-                Some((low, high)) => format!("{:.2} [{low:.2}-{high:.2}]", ratio.median),
-            },
-        }
+        found.map_or_else(|| "-".to_owned(), Comparison::text)
+    }
+
+    /// One line for each pair of contestants that the table does not compare.
+    fn other_ratios(&self) -> impl Iterator<Item = String> {
+        let first = self.contestants.first().map(|one| one.name.as_str());
+        let others = self
+            .comparisons
+            .chunk_by(|a, b| (&a.contestant, &a.reference) == (&b.contestant, &b.reference));
+        others
+            .filter(move |chunk| Some(chunk[0].reference.as_str()) != first)
+            .map(|chunk| {
+                let ratios: Vec<String> = chunk
+                    .iter()
+                    .map(|one| format!("{} {}", one.figure.name(), one.text()))
+                    .collect();
+                let Comparison {
+                    contestant,
+                    reference,
+                    ..
+                } = &chunk[0];
+                format!("{contestant} over {reference}: {}", ratios.join(", "))
+            })
     }
 
     /// What an operation costs above the reference, which a ratio does not say.
@@ -261,6 +301,10 @@ impl fmt::Display for Report {
         for line in self.cpu_differences() {
             writeln!(f, "\n{line}")?;
         }
+        for (index, line) in self.other_ratios().enumerate() {
+            let space = if index == 0 { "\n" } else { "" };
+            writeln!(f, "{space}- {line}")?;
+        }
         for skipped in &self.skipped {
             writeln!(f, "\nSKIPPED {}: {}", skipped.name, skipped.reason)?;
         }
@@ -327,6 +371,18 @@ mod tests {
         assert_eq!(report.comparisons[0].ratio.unwrap().median, 0.5);
         assert_eq!(report.comparisons[1].ratio.unwrap().median, 1.0);
         assert_eq!(report.pairs(), 6);
+    }
+
+    #[test]
+    fn a_second_reference_is_compared_to_below_the_table() {
+        let mut report = report();
+        report.compare_to("two");
+        report.compare_to("three");
+        assert_eq!(report.comparisons.len(), 4);
+        let text = report.to_string();
+        assert!(text.contains("| two | 1.00 | 0.50 [0.50-0.50] |"), "{text}");
+        let line = "one over two: GiB/s 2.00 [2.00-2.00], CPU s/GiB 1.00 [1.00-1.00]";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]
