@@ -80,6 +80,8 @@ pub(crate) enum Workload {
     /// 4 KiB at random offsets, around the cache
     #[value(name = "random-4k")]
     Random4k,
+    /// Checksums: of memory, and of what is read
+    Digest,
     /// CPU time for each operation over the bare ring's
     Overhead,
     /// Many operations waiting for a small budget: memory, and CPU time of each poll

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use measure::data::DataFile;
 use measure::report::Figure;
-use tokio_cufile::CacheMode;
+use tokio_cufile::{CacheMode, DigestKind};
 
 use crate::Result;
 use crate::args::{Args, Workload};
 use crate::contest::{Before, Contest, Entry};
-use crate::engines::{blocking, fio, ours, plain, ring, tokio_fs, tokio_uring};
+use crate::engines::{blocking, fio, hash, ours, plain, ring, tokio_fs, tokio_uring};
 use crate::gpu;
 use crate::job::{Access, Job};
 use crate::queue;
@@ -17,6 +17,8 @@ use ours::Shape;
 
 const LARGE_BLOCK: usize = 2 << 20;
 const SMALL_BLOCK: usize = 4 << 10;
+/// As long as a part is by default.
+const DIGEST_CHUNK: usize = 4 << 20;
 const LARGE_DEPTH: usize = 8;
 
 pub(crate) const BY_BYTES: [Figure; 2] = [Figure::Throughput, Figure::CpuPerGib];
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let contest = |depth| random(args, "overhead", ring::entry(), depth);
             contests(args, depths.into_iter().map(contest))
         }
+        Workload::Digest => contests(args, [digest_memory(args), digest_read(args)]),
         Workload::ColdRead => contests(args, [cold_read(args)]),
         Workload::WarmRead => contests(args, [warm_read(args)]),
         Workload::DurableWrite => contests(args, [durable_write(args, false)]),
@@ -90,7 +93,7 @@ fn job(args: &Args, access: Access, block: usize, depth: usize) -> Result<Job> {
 
 pub(crate) fn data_file(args: &Args) -> Result<DataFile> {
     // Whole blocks of every size in use.
-    let length = (args.size << 20) / LARGE_BLOCK as u64 * LARGE_BLOCK as u64;
+    let length = (args.size << 20) / DIGEST_CHUNK as u64 * DIGEST_CHUNK as u64;
     Ok(DataFile::provide(&args.file_dir, length, args.seed)?)
 }
 
@@ -103,6 +106,37 @@ fn cold_read(args: &Args) -> Result<Contest> {
     Ok(Contest {
         workload: "cold-read",
         job: job(args, Access::Read, LARGE_BLOCK, depth)?,
+        before: Before::Cold,
+        figures: BY_BYTES.to_vec(),
+        entries,
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
+    })
+}
+
+/// Chunks in memory that holds them, without I/O.
+fn digest_memory(args: &Args) -> Result<Contest> {
+    Ok(Contest {
+        workload: "digest-memory",
+        job: job(args, Access::Read, DIGEST_CHUNK, 1)?,
+        before: Before::Whatever,
+        figures: BY_BYTES.to_vec(),
+        entries: DigestKind::ALL.map(hash::entry).into(),
+        also_to: Vec::new(),
+        circumstances: Vec::new(),
+    })
+}
+
+/// A cold file in one request, against the same without a digest.
+fn digest_read(args: &Args) -> Result<Contest> {
+    let mut entries: Vec<Entry> = ours::entries(Shape::Whole, CacheMode::Direct).collect();
+    for kind in DigestKind::ALL {
+        // Whatever engine is asked for, its digests are the pool's.
+        entries.extend(ours::entries(Shape::Digested(kind), CacheMode::Direct).take(1));
+    }
+    Ok(Contest {
+        workload: "digest-read",
+        job: job(args, Access::Read, DIGEST_CHUNK, LARGE_DEPTH)?,
         before: Before::Cold,
         figures: BY_BYTES.to_vec(),
         entries,

@@ -76,7 +76,7 @@ pub fn setups() -> Vec<Setup> {
         add("default", CacheMode::Auto, |builder| builder);
         add("one page a part", CacheMode::Auto, |builder| {
             let builder = builder.task_size(4096).bounce_buffer_size(4096);
-            builder.budget(64 << 10).num_threads(2)
+            builder.budget(64 << 10).num_threads(2).copy_threads(true)
         });
         add("slots below parts", CacheMode::Direct, |builder| {
             builder

@@ -70,6 +70,8 @@ fn reads_and_writes_in_every_state_are_dropped_without_allocating() {
     let (engine, file) = open(&fs, Engine::builder().num_threads(4).task_size(4096));
     let finished = file.read_at(vec![0; 10], 0).start();
     until_idle(&engine);
+    let (finished_source, finished_write) = file.write_at(vec![0; 10], 0).staged();
+    until_idle(&engine);
     fs.hold(Kind::Read);
     fs.hold(Kind::Write);
     // Three parts are in flight, and the rest of the last is queued.
@@ -80,6 +82,8 @@ fn reads_and_writes_in_every_state_are_dropped_without_allocating() {
     let held = fs.next_held_of(3);
     let queued = file.read_at(vec![0; 4096], 0).start();
     let queued_write = file.write_at(vec![0; 1 << 20], 0).start();
+    let (mut queued_source, queued_staged) = file.write_at(vec![0; 1 << 20], 0).staged();
+    assert!(poll_once(&mut queued_source).is_pending());
     let cancelled = file.read_at(vec![0; 4096], 0).start();
     cancelled.cancel_handle().cancel();
     let lazy = file.read_at(vec![0; 4096], 0);
@@ -87,6 +91,10 @@ fn reads_and_writes_in_every_state_are_dropped_without_allocating() {
     let lazy_sync = file.sync_data();
     let counts = [
         allocations_of_drop(finished),
+        allocations_of_drop(finished_write),
+        allocations_of_drop(finished_source),
+        allocations_of_drop(queued_staged),
+        allocations_of_drop(queued_source),
         allocations_of_drop(queued),
         allocations_of_drop(queued_write),
         allocations_of_drop(cancelled),
@@ -98,7 +106,7 @@ fn reads_and_writes_in_every_state_are_dropped_without_allocating() {
         allocations_of_drop(issued),
         allocations_of_drop(file),
     ];
-    assert_eq!(counts, [0; 11]);
+    assert_eq!(counts, [0; 15]);
     // No worker has moved: nothing above waited for one.
     assert_eq!(engine.stats().parts.in_flight, 3);
     drop(held);

@@ -10,7 +10,7 @@ use std::future::Future;
 use static_assertions::assert_not_impl_any;
 use tokio_cufile::{
     AsyncCuFile, CancelHandle, Done, Engine, Error, HostBuffer, HostPart, OpError, Receipt,
-    Request, ShutdownReport, Transfer,
+    Request, ShutdownReport, Staged, Transfer, Written,
 };
 
 const fn can_be_sent<T: Send + 'static>() {}
@@ -27,6 +27,8 @@ const _: () = {
     can_be_sent::<Transfer<&'static [u8]>>();
     can_be_sent::<Request<AsyncCuFile>>();
     can_be_sent::<Request<()>>();
+    can_be_sent::<Staged<HostPart>>();
+    can_be_sent::<Written>();
     can_be_sent::<Done<HostPart>>();
     can_be_sent::<OpError<HostPart>>();
     can_be_sent::<HostBuffer>();
@@ -40,6 +42,8 @@ const _: () = {
     // `select!` takes them by reference, without boxing.
     is_unpin::<Transfer<HostPart>>();
     is_unpin::<Request<()>>();
+    is_unpin::<Staged<HostPart>>();
+    is_unpin::<Written>();
     can_be_printed::<Transfer<HostPart>>();
     can_be_printed::<Request<AsyncCuFile>>();
     can_be_printed::<OpError<HostPart>>();

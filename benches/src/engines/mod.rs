@@ -2,6 +2,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod fio;
+pub(crate) mod hash;
 pub(crate) mod ours;
 pub(crate) mod plain;
 pub(crate) mod ring;

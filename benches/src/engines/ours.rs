@@ -10,8 +10,8 @@ use measure::report::Sample;
 use measure::usage::Window;
 use tokio::runtime::Runtime;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, Engine, EngineBuilder, ErrorKind, HostBuffer, HostPart, IoEngine,
-    OpenOptions,
+    AsyncCuFile, CacheMode, DigestKind, Engine, EngineBuilder, ErrorKind, HostBuffer, HostPart,
+    IoEngine, OpenOptions, Transfer,
 };
 
 use super::{nanos, sample, whole};
@@ -26,6 +26,8 @@ pub(crate) enum Shape {
     Requests,
     /// One request for everything, split by the engine as it sees fit.
     Whole,
+    /// So, with a digest of each block.
+    Digested(DigestKind),
 }
 
 /// The engines that a build may have, with their names.
@@ -38,8 +40,9 @@ pub(crate) const IO_ENGINES: [(IoEngine, &str); 2] = [
 pub(crate) fn entries(shape: Shape, cache: CacheMode) -> impl Iterator<Item = Entry> {
     IO_ENGINES.into_iter().map(move |(io, name)| {
         let how = match shape {
-            Shape::Requests => "",
-            Shape::Whole => ", one request",
+            Shape::Requests => String::new(),
+            Shape::Whole => ", one request".to_owned(),
+            Shape::Digested(kind) => format!(", one request, {kind}"),
         };
         let how_cached = match cache {
             CacheMode::Cached => ", cached",
@@ -162,15 +165,19 @@ impl Ours {
     fn one_request(&mut self) -> Result<Sample> {
         let buffer = self.buffer.take().ok_or("an earlier run lost the buffer")?;
         let write = self.job.is_write();
-        let file = Arc::clone(&self.file);
+        let (file, shape, chunk) = (Arc::clone(&self.file), self.shape, self.job.block);
+        let digested = |transfer: Transfer<HostBuffer>| match shape {
+            Shape::Digested(kind) => transfer.digest(kind, chunk),
+            Shape::Requests | Shape::Whole => transfer,
+        };
         let (buffer, usage) = self.runtime.block_on(async move {
             let window = Window::open();
             let done = if write {
-                let done = file.write_all_at(buffer, 0).await?;
+                let done = digested(file.write_all_at(buffer, 0)).await?;
                 file.sync_data().await?;
                 done
             } else {
-                file.read_exact_at(buffer, 0).await?
+                digested(file.read_exact_at(buffer, 0)).await?
             };
             Ok::<_, tokio_cufile::Error>((done.buf, window.close()))
         })?;
@@ -255,7 +262,7 @@ impl Runner for Ours {
         match (self.job.access, self.shape) {
             (Access::Random { .. }, _) => self.random(round),
             (_, Shape::Requests) => self.sequential(),
-            (_, Shape::Whole) => self.one_request(),
+            (_, Shape::Whole | Shape::Digested(_)) => self.one_request(),
         }
     }
 

@@ -264,6 +264,13 @@ impl Budget {
         }
     }
 
+    /// Gives a worker back ahead of its part: what is left of the part occupies none.
+    pub(crate) fn free_worker(&mut self, urgent: bool) {
+        let workers = &mut self.resources[WORKERS];
+        workers.account.shift(1, Standing::Issued, Standing::Free);
+        workers.urgent -= u64::from(urgent);
+    }
+
     /// Gives a slot back ahead of its part: what a broken policy does.
     pub(crate) fn free_slot_early(&mut self) {
         self.resources[SLOTS]

@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::domain::Domain;
 use crate::operation::{Operation, Phase, Role};
 use crate::policy::ReleasePolicy as _;
+use crate::wakers::Wakers;
 
 /// A list through the operations themselves, so that adding to it allocates nothing (I11).
 #[derive(Debug)]
@@ -84,7 +85,9 @@ impl<D: Domain> Core<D> {
             state.waiting_parts.take(),
             state.waker.take(),
         );
+        let watcher = state.payload_waker.take();
         drop(state);
+        drop(Wakers::from_iter(watcher));
         // Apart, since a second panic during the first one's unwinding would abort.
         let payload = catch_unwind(AssertUnwindSafe(|| drop(payload)));
         let rest = catch_unwind(AssertUnwindSafe(|| drop(rest)));

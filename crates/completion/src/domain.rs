@@ -13,7 +13,7 @@ use crate::ticket::IssuedPart;
 /// The types that one engine works with.
 pub trait Domain: Sized + Send + Sync + 'static {
     /// What a backend executes for one part. It may name memory of the payload by address: from
-    /// [`IssuedPart::start`] to the part's end the payload is there (I1). A task that was not started
+    /// [`IssuedPart::start`] to the part's end, or until it lets go, the payload is there (I1, I25). A task that was not started
     /// may outlive it, so its drop must not follow such an address.
     type Task: Send + 'static;
     /// Why a part failed.

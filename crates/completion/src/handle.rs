@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use crate::core::Core;
 use crate::domain::Domain;
 use crate::operation::{Operation, Payload, Phase, Settlement, Spec, StopReason};
+use crate::wakers::Wakers;
 
 /// Owns the right to an operation's outcome.
 ///
@@ -87,16 +88,47 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
         })
     }
 
+    /// Puts another payload in the place of the first, before the operation is submitted.
+    ///
+    /// # Errors
+    ///
+    /// The handle, once it was submitted.
+    pub fn map<U: Send + 'static>(
+        mut self,
+        map: impl FnOnce(T) -> U,
+    ) -> Result<Handle<D, U>, Self> {
+        let payload = {
+            let mut state = self.operation.lock();
+            if state.phase != Phase::Reserved {
+                drop(state);
+                return Err(self);
+            }
+            state.payload.take()
+        };
+        // What the payload becomes is foreign code. Nobody else touches that of an operation that
+        // was not submitted.
+        let payload = payload.map(|payload| Box::new(map(Self::unbox(payload))) as Payload);
+        self.operation.lock().payload = payload;
+        self.done = true;
+        Ok(Handle {
+            core: Arc::clone(&self.core),
+            operation: Arc::clone(&self.operation),
+            done: false,
+            payload: PhantomData,
+        })
+    }
+
     /// Takes the payload of an operation that was never submitted.
     pub fn take_back(&mut self) -> Option<T> {
-        let payload = {
+        let (payload, watcher) = {
             let mut state = self.operation.lock();
             if state.phase != Phase::Reserved {
                 return None;
             }
             state.phase = Phase::Consumed;
-            state.payload.take()
+            (state.payload.take(), state.payload_waker.take())
         };
+        drop(Wakers::from_iter(watcher));
         self.done = true;
         payload.map(Self::unbox)
     }
@@ -113,6 +145,14 @@ impl<D: Domain, T> Handle<D, T> {
     pub fn canceller(&self) -> Canceller<D> {
         Canceller {
             core: Arc::clone(&self.core),
+            operation: Arc::clone(&self.operation),
+        }
+    }
+
+    /// What tells when the payload is free, which may be before the operation has ended. One for
+    /// each operation: a second takes the first one's wakes.
+    pub fn payload_watch(&self) -> PayloadWatch<D> {
+        PayloadWatch {
             operation: Arc::clone(&self.operation),
         }
     }
@@ -200,6 +240,51 @@ impl<D: Domain> Clone for Canceller<D> {
 impl<D: Domain> fmt::Debug for Canceller<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Canceller")
+            .field("operation", &self.operation.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a payload may be touched again by its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadState {
+    /// No part touches it any more, and none will (I25).
+    Free,
+    /// Its operation was quarantined with parts that might yet: it is leaked.
+    Lost,
+}
+
+/// Learns when an operation's payload is free. Gives no access to it: a payload whose inside is to
+/// be taken out early shares that with who watches.
+pub struct PayloadWatch<D: Domain> {
+    operation: Arc<Operation<D>>,
+}
+
+impl<D: Domain> PayloadWatch<D> {
+    /// Ready when every part has let go or ended and no other will be issued, and at the latest
+    /// when the operation has ended. The last waker given is woken. When the operation's handle is
+    /// dropped in between, the wake may come as late as its end.
+    pub fn poll_free(&self, cx: &mut Context<'_>) -> Poll<PayloadState> {
+        // Cloned and dropped outside the lock: a waker is foreign code (I14).
+        let fresh = cx.waker().clone();
+        let (stale, free) = {
+            let mut state = self.operation.lock();
+            if state.payload_lost {
+                (Some(fresh), Some(PayloadState::Lost))
+            } else if state.is_payload_free::<D::Policy>() {
+                (Some(fresh), Some(PayloadState::Free))
+            } else {
+                (state.payload_waker.replace(fresh), None)
+            }
+        };
+        drop(stale);
+        free.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<D: Domain> fmt::Debug for PayloadWatch<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PayloadWatch")
             .field("operation", &self.operation.id)
             .finish_non_exhaustive()
     }

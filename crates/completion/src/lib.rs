@@ -26,7 +26,7 @@
 //! | `disposer` | where payloads go to be dropped, off every thread that must not block |
 //! | `policy` | when memory may be released; one shipped value, broken ones in the tests |
 //!
-//! The invariants I1 to I24 named in comments and tests are listed in `docs/completion-model.md`.
+//! The invariants I1 to I25 named in comments and tests are listed in `docs/completion-model.md`.
 
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,7 @@ pub use crate::budget::{Account, Census, Cost, Limit, Limits};
 pub use crate::core::{Core, Drained};
 pub use crate::disposer::Disposal;
 pub use crate::domain::{Class, Domain, Environment, Part, PartOutcome, Report, Tick};
-pub use crate::handle::{Canceller, Gate, Handle};
+pub use crate::handle::{Canceller, Gate, Handle, PayloadState, PayloadWatch};
 pub use crate::ledger::{Doubt, Ledger, Loss};
 pub use crate::operation::{Ending, Rejection, Role, Settlement, Spec, StopReason};
 pub use crate::policy::{ReleasePolicy, WhenQuiet};

@@ -7,6 +7,7 @@ use std::task::Waker;
 
 use crate::domain::{Class, Domain, PartOutcome, Report, Tick};
 use crate::ledger::{Ledger, Loss};
+use crate::policy::ReleasePolicy;
 use crate::scheduler::{Parts, Remainder};
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -159,6 +160,8 @@ pub(crate) struct State<D: Domain> {
     /// The last part was granted.
     exhausted: bool,
     in_flight: u32,
+    /// Of those in flight, the parts that may yet read the payload (or write it).
+    holding: u32,
     started: u64,
     issued_end: u64,
     total: u64,
@@ -170,6 +173,10 @@ pub(crate) struct State<D: Domain> {
     pub(crate) report: D::Report,
     pub(crate) payload: Option<Payload>,
     pub(crate) waker: Option<Waker>,
+    /// Of who waits for the payload alone.
+    pub(crate) payload_waker: Option<Waker>,
+    /// It was quarantined with parts that held the payload.
+    pub(crate) payload_lost: bool,
     pub(crate) class: Class,
     /// Its age, while it stands in the scheduler.
     pub(crate) queued_at: Option<u64>,
@@ -195,6 +202,7 @@ impl<D: Domain> State<D> {
             ended_early: false,
             exhausted: false,
             in_flight: 0,
+            holding: 0,
             started: 0,
             issued_end: 0,
             total: 0,
@@ -205,6 +213,8 @@ impl<D: Domain> State<D> {
             report: D::Report::default(),
             payload: Some(payload),
             waker: None,
+            payload_waker: None,
+            payload_lost: false,
             class: Class::Normal,
             queued_at: None,
             waiting_parts: None,
@@ -256,6 +266,32 @@ impl<D: Domain> State<D> {
         self.in_flight == 0 && (self.exhausted || self.is_stopping())
     }
 
+    /// Whether no part touches the payload any more and none will (I25). True of a quiet operation,
+    /// and of one whose parts have all moved on to other memory.
+    pub(crate) fn is_payload_free<P: ReleasePolicy>(&self) -> bool {
+        match self.phase {
+            Phase::Reserved => false,
+            Phase::Queued | Phase::Issued => {
+                let nobody_will = self.exhausted || self.is_stopping();
+                nobody_will && (self.holding == 0 || !P::waits_for_holders())
+            }
+            Phase::Settled | Phase::Consumed => true,
+        }
+    }
+
+    /// Who waits for the payload alone, if the wait is over.
+    pub(crate) fn take_payload_waker(&mut self) -> Option<Waker> {
+        if self.payload_waker.is_some() && self.is_payload_free::<D::Policy>() {
+            self.payload_waker.take()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) const fn part_let_go(&mut self) {
+        self.holding -= 1;
+    }
+
     pub(crate) const fn has_parts_out(&self) -> bool {
         self.in_flight > 0
     }
@@ -275,6 +311,7 @@ impl<D: Domain> State<D> {
         );
         self.phase = Phase::Issued;
         self.in_flight += 1;
+        self.holding += 1;
         self.issued_end = end;
         self.exhausted = last;
     }
@@ -286,6 +323,7 @@ impl<D: Domain> State<D> {
     /// A granted part was taken back before it became visible (I24).
     pub(crate) fn part_withdrawn(&mut self, offset: u64) {
         self.in_flight -= 1;
+        self.holding -= 1;
         self.gap = self.gap.min(offset);
         self.exhausted = false;
     }

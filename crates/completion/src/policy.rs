@@ -39,6 +39,13 @@ pub trait ReleasePolicy: Send + Sync + 'static {
         true
     }
 
+    /// Whether a payload that is given back before its operation has ended waits for every part
+    /// that may yet touch it (I25).
+    #[must_use]
+    fn waits_for_holders() -> bool {
+        true
+    }
+
     /// Whether a part's permits go back when it is quiet (I10).
     #[must_use]
     fn returns_permits() -> bool {

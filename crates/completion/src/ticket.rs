@@ -153,6 +153,30 @@ impl<D: Domain> Ticket<D> {
             .map_or(Next::Skip, |core| core.advance(self.key))
     }
 
+    /// What is left of the part occupies no worker: the next part may have it.
+    pub fn free_worker(&self) {
+        if let Some(core) = &self.core {
+            core.free_worker(self.key);
+        }
+    }
+
+    /// The part touches the payload no more: what is left to do is between its slot and the device.
+    /// When all parts have let go, [`PayloadWatch`](crate::PayloadWatch) says so.
+    pub fn let_go(&self) {
+        if let Some(core) = &self.core {
+            core.let_go(self.key);
+        }
+    }
+
+    /// The part is at work, on something that no backend times: its silence is counted from now.
+    /// Tells whether anybody waits for the operation.
+    #[must_use]
+    pub fn report(&self) -> Next {
+        self.core
+            .as_ref()
+            .map_or(Next::Skip, |core| core.report(self.key))
+    }
+
     /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`: the caller has
     /// more to finish, and wakes afterwards.
     pub fn finish_with(mut self, outcome: PartOutcome<D>, wakers: &mut Wakers) {

@@ -19,6 +19,10 @@ impl Wakers {
         self.0.push(waker);
     }
 
+    pub(crate) fn extend(&mut self, waker: Option<Waker>) {
+        self.0.extend(waker);
+    }
+
     pub(crate) fn append(&mut self, wakers: &mut Vec<Waker>) {
         self.0.append(wakers);
     }
@@ -29,6 +33,12 @@ impl Wakers {
             // A waker is foreign code: its panic ends here (I14, I15).
             drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
         }
+    }
+}
+
+impl FromIterator<Waker> for Wakers {
+    fn from_iter<I: IntoIterator<Item = Waker>>(wakers: I) -> Self {
+        Self(wakers.into_iter().collect())
     }
 }
 

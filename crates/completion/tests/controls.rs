@@ -9,8 +9,8 @@ mod support;
 
 use support::assert_panics;
 use support::policies::{
-    DropLedger, ForgetPermit, FreeOnCancel, FreeOnDeadline, FreeOnDrop, FreeSlotEarly,
-    IgnoreGeneration, WakeBeforePublish,
+    DropLedger, ForgetPermit, FreeOnCancel, FreeOnDeadline, FreeOnDrop, FreePayloadEarly,
+    FreeSlotEarly, IgnoreGeneration, WakeBeforePublish,
 };
 use support::scenarios;
 use tokio_cufile_completion::WhenQuiet;
@@ -81,6 +81,15 @@ fn a_wake_before_the_outcome_is_caught() {
         scenarios::an_outcome_is_there_when_its_waker_is_called::<WhenQuiet>,
         scenarios::an_outcome_is_there_when_its_waker_is_called::<WakeBeforePublish>,
         "woken before the outcome was there",
+    );
+}
+
+#[test]
+fn a_payload_given_back_early_is_caught() {
+    assert_caught(
+        scenarios::a_payload_is_held_until_every_part_lets_go::<WhenQuiet>,
+        scenarios::a_payload_is_held_until_every_part_lets_go::<FreePayloadEarly>,
+        "given back while a part may touch it",
     );
 }
 

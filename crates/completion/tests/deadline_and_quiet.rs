@@ -7,7 +7,7 @@ mod support;
 
 use support::hardware::{Started, outcome};
 use support::{Job, Want, World, ledger, limit, limits, scenarios};
-use tokio_cufile_completion::{Ending, Limits, Loss, Rejection, StopReason, WhenQuiet};
+use tokio_cufile_completion::{Ending, Limits, Loss, Next, Rejection, StopReason, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
     World::new(limits())
@@ -105,6 +105,37 @@ fn silence_after_a_cancel_ends_in_quarantine() {
     assert_eq!(world.check().stray_completions, 2);
     assert_eq!(world.check().parts.quarantined, 2);
     job.memory.assert_held();
+}
+
+#[test]
+fn who_reports_is_not_silent_and_hears_whether_anybody_waits() {
+    let world = world();
+    let mut job = world.submit(Want::read(&[8]));
+    let started = world.start();
+    job.cancel();
+    for _ in 0..3 {
+        world.advance_to(world.now() + 99);
+        assert_eq!(started.ticket.report(), Next::Proceed);
+    }
+    world.advance_to(world.now() + 99);
+    job.assert_pending();
+    started.finish();
+    assert_eq!(job.outcome().ending, Ending::Done);
+
+    let mut silent = world.submit(Want::read(&[8]));
+    let started = world.start();
+    silent.cancel();
+    assert_eq!(started.ticket.report(), Next::Proceed);
+    world.pass_quiet_limit();
+    assert_eq!(silent.outcome().ending, Ending::Quarantined);
+    assert_eq!(started.ticket.report(), Next::Skip);
+    started.finish();
+
+    let mut dropped = world.submit(Want::read(&[8]));
+    let started = world.start();
+    dropped.drop_future();
+    assert_eq!(started.ticket.report(), Next::Skip);
+    started.finish();
 }
 
 #[test]

@@ -18,9 +18,9 @@ mod support;
 use loom::thread;
 use support::explore::{assert_caught, explore};
 use support::policies::{FreeOnCancel, FreeOnDeadline, FreeOnDrop, WakeBeforePublish};
-use support::wakers::wait;
+use support::wakers::{wait, wait_free};
 use support::{Job, Want, World, limit, limits};
-use tokio_cufile_completion::{Ending, Limits, ReleasePolicy, StopReason, WhenQuiet};
+use tokio_cufile_completion::{Ending, Limits, PayloadState, ReleasePolicy, StopReason, WhenQuiet};
 
 fn world<P: ReleasePolicy>() -> World<P> {
     World::new(Limits {
@@ -43,6 +43,27 @@ fn poll_against_settle<P: ReleasePolicy>() {
     assert_eq!(wait_for(&mut job), Ending::Done);
     backend.join().expect("the backend");
     job.memory.assert_released();
+}
+
+/// I13, I25: whoever polls for the payload while the last part lets go finds it free or is woken,
+/// before the part ends.
+fn poll_against_let_go<P: ReleasePolicy>() {
+    let world = world::<P>();
+    let mut job = world.submit(Want::read(&[8]));
+    let watch = job.handle().payload_watch();
+    let started = world.start();
+    let backend = thread::spawn(move || {
+        started.ticket.let_go();
+        started
+    });
+    assert_eq!(wait_free(&watch), PayloadState::Free);
+    backend.join().expect("the backend").finish();
+    assert_eq!(wait_for(&mut job), Ending::Done);
+}
+
+#[test]
+fn a_poll_for_the_payload_against_letting_go_finds_it_free_or_is_woken() {
+    explore(poll_against_let_go::<WhenQuiet>);
 }
 
 #[test]

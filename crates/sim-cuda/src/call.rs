@@ -1,4 +1,5 @@
-//! What every call does before its own part: is there a driver, a device, a context, and is it well.
+//! What every call does before its own part: is there a driver, a device, a context, is it well, and
+//! is it to go wrong.
 
 use std::sync::Arc;
 
@@ -7,13 +8,31 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{self, Driver};
 use crate::entry::Entry;
+use crate::faults::Verdict;
 
 /// A call that concerns no device.
 pub(crate) fn process(entry: Entry, run: impl FnOnce(&'static Driver) -> Result) -> i32 {
     number(driver::get().and_then(|driver| {
         driver.counters.called(entry);
-        run(driver)
+        let verdict = driver.faults.at_call(entry, None)?;
+        ended(run(driver), &verdict)
     }))
+}
+
+/// A call that works before `cuInit` too.
+pub(crate) fn always(entry: Entry, run: impl FnOnce() -> Result) -> i32 {
+    let call = || {
+        driver::alive()?;
+        // Without the simulation asked for there is nothing to count or to go wrong.
+        let Some(driver) = driver::loaded() else {
+            return run();
+        };
+        let driver = driver?;
+        driver.counters.called(entry);
+        let verdict = driver.faults.at_call(entry, None)?;
+        ended(run(), &verdict)
+    };
+    number(call())
 }
 
 /// A call that names a device.
@@ -25,7 +44,8 @@ pub(crate) fn device(
     number(driver::get().and_then(|driver| {
         let device = driver.device(ordinal)?;
         device.counters.called(entry);
-        run(driver, device)
+        let verdict = device.faults.at_call(entry, None)?;
+        ended(run(driver, device), &verdict)
     }))
 }
 
@@ -38,8 +58,21 @@ pub(crate) fn context(
         let context = Context::current(driver)?;
         context.device.counters.called(entry);
         context.health.check()?;
-        run(driver, &context)
+        let verdict = context
+            .device
+            .faults
+            .at_call(entry, Some(&context.health))?;
+        // It may have been lost while the call was held up.
+        context.health.check()?;
+        ended(run(driver, &context), &verdict)
     }))
+}
+
+fn ended(result: Result, verdict: &Verdict) -> Result {
+    match verdict.result {
+        Some(code) => result.and(Err(code)),
+        None => result,
+    }
 }
 
 pub(crate) fn number(result: Result) -> i32 {

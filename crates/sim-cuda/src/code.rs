@@ -10,6 +10,7 @@ pub(crate) type Result<T = (), E = Code> = std::result::Result<T, E>;
 
 macro_rules! codes {
     ($($short:ident = $number:literal, $name:literal, $text:literal;)*) => {
+        #[allow(dead_code, reason = "some are named by fault scripts only")]
         impl Code { $(pub(crate) const $short: Self = Self($number);)* }
 
         const TABLE: &[(Code, &CStr, &CStr)] = &[$((Code($number), $name, $text)),*];

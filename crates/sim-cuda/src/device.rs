@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::code::{Code, Result};
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::faults::Faults;
 use crate::memory::Memory;
 use crate::monitor::lock;
 use crate::rng::Rng;
@@ -21,6 +22,7 @@ pub(crate) struct Device {
     pub(crate) ordinal: usize,
     pub(crate) memory: Memory,
     pub(crate) counters: Counters,
+    pub(crate) faults: Faults,
     pub(crate) seed: u64,
     primary: Mutex<Primary>,
     handles: AtomicUsize,
@@ -40,6 +42,7 @@ impl Device {
             ordinal,
             memory: Memory::new(ordinal, total, Rng::new(seed, 0))?,
             counters: Counters::new(),
+            faults: Faults::new(seed),
             seed,
             primary: Mutex::new(Primary {
                 retained: 0,

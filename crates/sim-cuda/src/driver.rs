@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::code::{Code, Result};
 use crate::device::{self, Device};
+use crate::entry::Entry;
+use crate::faults::Faults;
+use crate::faults::script::{self, Rule, Scope};
 use crate::host::HostRanges;
 use crate::settings::{self, Settings};
 use crate::stats::{self, Counters};
@@ -19,6 +22,7 @@ pub(crate) struct Driver {
     pub(crate) host: HostRanges,
     /// Of calls that concern no device.
     pub(crate) counters: Counters,
+    pub(crate) faults: Faults,
     process: u32,
 }
 
@@ -26,17 +30,29 @@ pub(crate) struct Driver {
 /// simulator.
 pub(crate) fn init() -> Result {
     alive()?;
-    if !settings::opted_in() {
-        eprintln!("sim_cuda: this is a simulator; TOKIO_CUFILE_SIMULATE=1 is not set: no device");
+    let Some(driver) = loaded() else {
+        stats::say(format_args!(
+            "this is a simulator; TOKIO_CUFILE_SIMULATE=1 is not set: no device"
+        ));
         return Err(Code::NO_DEVICE);
-    }
-    let driver = DRIVER
-        .get_or_init(Driver::new)
-        .as_ref()
-        .map_err(|code| *code)?;
+    };
+    let driver = driver?;
     driver.check_process()?;
+    driver.counters.called(Entry::cuInit);
+    let verdict = driver.faults.at_call(Entry::cuInit, None)?;
+    if let Some(code) = verdict.result {
+        return Err(code);
+    }
     READY.store(true, Ordering::Release);
     Ok(())
+}
+
+/// The driver, initialised or not, where the simulation was asked for.
+pub(crate) fn loaded() -> Option<Result<&'static Driver>> {
+    settings::opted_in().then(|| {
+        let made = DRIVER.get_or_init(Driver::new);
+        made.as_ref().map_err(|code| *code)
+    })
 }
 
 /// The driver, if it was initialised, in this process, and the process has not begun to end.
@@ -45,14 +61,10 @@ pub(crate) fn get() -> Result<&'static Driver> {
     if !READY.load(Ordering::Acquire) {
         return Err(Code::NOT_INITIALIZED);
     }
-    let driver = known().ok_or(Code::NOT_INITIALIZED)?;
+    let made = DRIVER.get().and_then(|made| made.as_ref().ok());
+    let driver = made.ok_or(Code::NOT_INITIALIZED)?;
     driver.check_process()?;
     Ok(driver)
-}
-
-/// The driver, whatever state it is in: for what asks about it.
-pub(crate) fn known() -> Option<&'static Driver> {
-    DRIVER.get()?.as_ref().ok()
 }
 
 /// Nothing works once the process ends: the calls of its last functions are told so.
@@ -70,19 +82,45 @@ pub(crate) fn begin_exit() {
 
 impl Driver {
     fn new() -> Result<Self> {
-        let settings = settings::read().map_err(|message| {
-            eprintln!("sim_cuda: {message}");
+        let said = |message: String| {
+            stats::say(format_args!("{message}"));
             Code::INVALID_VALUE
-        })?;
-        stats::abort_when_late(settings.abort);
+        };
+        let settings = settings::read().map_err(said)?;
+        let rules = script::parse(&settings.faults).map_err(said)?;
+        stats::judge_late(settings.seed, settings.abort);
         let driver = Self {
             devices: devices(&settings)?,
             host: HostRanges::default(),
             counters: Counters::new(),
+            faults: Faults::new(settings.seed ^ 0x00AB_CDEF),
             process: std::process::id(),
         };
+        driver.add_faults(&rules).map_err(said)?;
         crate::exports::at_exit()?;
         Ok(driver)
+    }
+
+    /// Gives each rule to the domains of its scope.
+    pub(crate) fn add_faults(&self, rules: &[Rule]) -> Result<(), String> {
+        let of = |scope| {
+            let ours = rules
+                .iter()
+                .filter(move |rule| rule.scope == Scope::Everywhere || rule.scope == scope);
+            ours.cloned().collect::<Vec<_>>()
+        };
+        for rule in rules {
+            if let Scope::Device(ordinal) = rule.scope
+                && ordinal >= self.devices.len()
+            {
+                return Err(format!("fault: there is no device {ordinal}"));
+            }
+        }
+        self.faults.add(of(Scope::Process))?;
+        for device in &self.devices {
+            device.faults.add(of(Scope::Device(device.ordinal)))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn device(&self, ordinal: i32) -> Result<&'static Device> {

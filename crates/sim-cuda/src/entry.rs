@@ -18,6 +18,7 @@ macro_rules! entries {
 }
 
 entries! {
+    cuGetErrorName, cuGetErrorString,
     cuInit, cuDriverGetVersion, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName,
     cuDeviceTotalMem_v2, cuDeviceGetAttribute, cuDeviceGetPCIBusId,
     cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxGetState,
@@ -26,7 +27,7 @@ entries! {
     cuStreamDestroy_v2,
     cuEventCreate, cuEventRecord, cuEventQuery, cuEventSynchronize, cuEventDestroy_v2,
     cuMemAlloc_v2, cuMemFree_v2, cuMemAllocAsync, cuMemFreeAsync, cuMemGetInfo_v2,
-    cuPointerGetAttributes, cuMemGetAddressRange_v2, cuMemRetainAllocationHandle,
+    cuPointerGetAttributes, cuMemGetAddressRange_v2, cuMemRetainAllocationHandle, cuMemRelease,
     cuMemsetD8_v2, cuMemsetD8Async,
     cuMemcpyHtoD_v2, cuMemcpyDtoH_v2,
     cuMemcpyHtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyDtoDAsync_v2,

@@ -1,6 +1,7 @@
 //! Host memory that is pinned: what was registered, and what was allocated so.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::code::{Code, Result};
@@ -19,9 +20,33 @@ pub(crate) struct HostRange {
     portable: bool,
     /// What was allocated here, and not only registered.
     owned: Option<Map>,
+    /// Outstanding copies.
+    users: AtomicUsize,
+}
+
+/// A pinned range that a copy is using.
+#[derive(Debug)]
+pub(crate) struct Pinned(Arc<HostRange>);
+
+impl Pinned {
+    fn new(range: &Arc<HostRange>) -> Self {
+        range.users.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(range))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl HostRange {
+    /// Whether copies of that device take it for pinned.
+    pub(crate) fn serves(&self, ordinal: usize) -> bool {
+        self.portable || self.ordinal == ordinal
+    }
+
     fn end(&self) -> usize {
         self.start + self.len
     }
@@ -53,6 +78,7 @@ impl HostRanges {
             ordinal,
             portable: flags & PORTABLE != 0,
             owned: None,
+            users: AtomicUsize::new(0),
         };
         ranges.insert(start, Arc::new(range));
         Ok(())
@@ -76,6 +102,7 @@ impl HostRanges {
             ordinal,
             portable: flags & PORTABLE != 0,
             owned: Some(map),
+            users: AtomicUsize::new(0),
         };
         lock(&self.0).insert(start, Arc::new(range));
         Ok(start)
@@ -91,19 +118,17 @@ impl HostRanges {
         if found.owned.is_some() != owned {
             return None;
         }
-        // Besides the table only outstanding copies hold it.
-        let in_use = Arc::strong_count(found) > 1;
+        let in_use = found.users.load(Ordering::Acquire) > 0;
         let range = ranges.remove(&start)?;
         Some(InUse(in_use.then_some(range)))
     }
 
-    /// The pinned range that holds all of these bytes for a device. Who keeps it is using it.
-    pub(crate) fn find(&self, ordinal: usize, start: usize, len: usize) -> Option<Arc<HostRange>> {
+    /// The pinned range that holds all of these bytes for a device, in use until it is dropped.
+    pub(crate) fn pin(&self, ordinal: usize, start: usize, len: usize) -> Option<Pinned> {
         let ranges = lock(&self.0);
         let (_, found) = ranges.range(..=start).next_back()?;
         let inside = start.checked_add(len)? <= found.end();
-        let ours = found.portable || found.ordinal == ordinal;
-        (inside && ours).then(|| Arc::clone(found))
+        (inside && found.serves(ordinal)).then(|| Pinned::new(found))
     }
 
     /// The range around an address, for whatever device.

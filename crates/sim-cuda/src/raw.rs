@@ -88,6 +88,19 @@ pub(crate) unsafe fn fill(to: usize, len: usize, byte: u8) {
     unsafe { ptr::write_bytes(to as *mut u8, byte, len) };
 }
 
+/// Makes one bit of a byte wrong.
+///
+/// # Safety
+///
+/// As for [`copy`].
+pub(crate) unsafe fn flip(at: usize) {
+    let at = at as *mut u8;
+    // SAFETY: as the caller vouches.
+    let byte = unsafe { at.read() };
+    // SAFETY: as the caller vouches.
+    unsafe { at.write(byte ^ 1) };
+}
+
 /// The first byte of a range that differs from `byte`.
 ///
 /// # Safety

@@ -5,12 +5,16 @@
 )]
 
 use std::env;
+use std::sync::OnceLock;
 
 /// Asks for the simulation; without it `cuInit` finds no device.
 const OPT_IN: &str = "TOKIO_CUFILE_SIMULATE";
 
 /// As many as a handle can name, and as address space allows.
 const DEVICES_MAX: usize = 16;
+
+/// What a test asked for by a call instead: number of devices and seed.
+static ASKED: OnceLock<(usize, u64)> = OnceLock::new();
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -24,7 +28,12 @@ pub(crate) struct Settings {
 
 /// Whether the simulation was asked for.
 pub(crate) fn opted_in() -> bool {
-    env::var_os(OPT_IN).is_some_and(|value| value == "1")
+    ASKED.get().is_some() || env::var_os(OPT_IN).is_some_and(|value| value == "1")
+}
+
+/// Asks for the simulation from within the process. The first time counts.
+pub(crate) fn opt_in(devices: usize, seed: u64) {
+    ASKED.get_or_init(|| (devices, seed));
 }
 
 /// The version that `cuDriverGetVersion` gives, or what is wrong with the variable.
@@ -34,15 +43,21 @@ pub(crate) fn driver_version() -> Result<i32, String> {
 
 /// The settings, or what is wrong with which variable.
 pub(crate) fn read() -> Result<Settings, String> {
-    let devices = number("TOKIO_CUFILE_SIM_DEVICES", 2)?;
+    let (devices, seed) = match ASKED.get() {
+        Some(asked) => *asked,
+        None => (
+            number("TOKIO_CUFILE_SIM_DEVICES", 2)?,
+            number("TOKIO_CUFILE_SIM_SEED", 0)?,
+        ),
+    };
     if devices > DEVICES_MAX {
         return Err(format!(
-            "TOKIO_CUFILE_SIM_DEVICES is {devices}, the most is {DEVICES_MAX}"
+            "{devices} devices are asked for, the most is {DEVICES_MAX}"
         ));
     }
     Ok(Settings {
         devices,
-        seed: number("TOKIO_CUFILE_SIM_SEED", 0)?,
+        seed,
         memory_bytes: number("TOKIO_CUFILE_SIM_MEMORY", 8 << 30)?,
         abort: number::<u8>("TOKIO_CUFILE_SIM_ABORT", 0)? != 0,
         faults: env::var("TOKIO_CUFILE_SIM_FAULTS").unwrap_or_default(),

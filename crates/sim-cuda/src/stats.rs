@@ -1,11 +1,14 @@
 //! What a device counts.
 
+use std::fmt;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::entry::Entry;
 
 /// Whether the process ends where an untimely access is caught.
 static ABORT: AtomicBool = AtomicBool::new(false);
+static SEED: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -47,6 +50,10 @@ impl Counters {
     pub(crate) fn calls(&self, entry: Entry) -> u64 {
         read(&self.calls[entry.index()])
     }
+
+    pub(crate) fn all_calls(&self) -> u64 {
+        self.calls.iter().map(read).sum()
+    }
 }
 
 pub(crate) fn add(counter: &AtomicU64, more: usize) {
@@ -57,14 +64,23 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-pub(crate) fn abort_when_late(abort: bool) {
+/// What a late access is told with, and whether it ends the process.
+pub(crate) fn judge_late(seed: u64, abort: bool) {
+    SEED.store(seed, Ordering::Relaxed);
     ABORT.store(abort, Ordering::Relaxed);
+}
+
+/// A line on the error output, if there is one.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
+    // Unlike `eprintln`, which panics when nobody reads it any more.
+    let _ = writeln!(std::io::stderr(), "sim_cuda: {line}");
 }
 
 /// Names an access that came too late or too early: a real device would have done harm.
 pub(crate) fn late(counter: &AtomicU64, what: &str) {
     add(counter, 1);
-    eprintln!("sim_cuda: SIMULATED: caught: {what}");
+    let seed = SEED.load(Ordering::Relaxed);
+    say(format_args!("SIMULATED: caught, with seed {seed}: {what}"));
     if ABORT.load(Ordering::Relaxed) {
         std::process::abort();
     }

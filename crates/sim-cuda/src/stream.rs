@@ -103,7 +103,7 @@ impl Stream {
             for (stream, ticket) in after {
                 monitor::wait(|| stream.has_done(ticket) || self.health.check().is_err());
             }
-            dawdle(&mut rng);
+            Delay::draw(&mut rng).pass();
             if self.health.check().is_err() {
                 add(&self.device.counters.work_abandoned, 1);
             } else if let Err(error) = work.run(self.device, &self.health, &mut rng) {
@@ -132,16 +132,49 @@ impl Stream {
     }
 }
 
-/// Lets others come first: how long is the seed's choice, so that the order across streams is too.
-fn dawdle(rng: &mut Rng) {
-    match rng.below(16) {
-        0..8 => {}
-        8..13 => {
-            for _ in 0..=rng.below(4) {
-                std::thread::yield_now();
-            }
+/// How work lets others come first: the seed's choice, so that the order across streams is too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delay {
+    None,
+    Yields(u64),
+    Micros(u64),
+}
+
+impl Delay {
+    fn draw(rng: &mut Rng) -> Self {
+        match rng.below(16) {
+            0..8 => Self::None,
+            8..13 => Self::Yields(1 + rng.below(4)),
+            13..15 => Self::Micros(rng.below(50)),
+            _ => Self::Micros(rng.below(400)),
         }
-        13..15 => monitor::pause(Duration::from_micros(rng.below(50))),
-        _ => monitor::pause(Duration::from_micros(rng.below(400))),
+    }
+
+    fn pass(self) {
+        match self {
+            Self::None => {}
+            Self::Yields(times) => (0..times).for_each(|_| std::thread::yield_now()),
+            Self::Micros(micros) => monitor::pause(Duration::from_micros(micros)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delays(seed: u64, stream: u64) -> Vec<Delay> {
+        let mut rng = Rng::new(seed, stream);
+        (0..100).map(|_| Delay::draw(&mut rng)).collect()
+    }
+
+    #[test]
+    fn delays_are_the_choice_of_seed_and_stream() {
+        let first = delays(1, 1);
+        assert_eq!(delays(1, 1), first);
+        assert_ne!(delays(2, 1), first);
+        assert_ne!(delays(1, 2), first);
+        let at_once = first.iter().filter(|delay| **delay == Delay::None);
+        assert!((20..80).contains(&at_once.count()), "{first:?}");
     }
 }

@@ -10,15 +10,44 @@ use crate::code::Result;
 use crate::context::Health;
 use crate::device::Device;
 use crate::event::Completion;
-use crate::host::HostRange;
+use crate::host::Pinned;
 use crate::memory::{Allocation, Untimely};
 use crate::monitor;
 use crate::raw;
 use crate::rng::Rng;
-use crate::stats::{add, late};
+use crate::stats::add;
 
 /// A copy shows itself in steps of this size.
 const STEP_BYTES: usize = 1 << 20;
+
+/// What a fault script calls work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+    Fill,
+    Record,
+    Wait,
+    Allocate,
+    Free,
+}
+
+impl Kind {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "htod" => Self::HostToDevice,
+            "dtoh" => Self::DeviceToHost,
+            "dtod" => Self::DeviceToDevice,
+            "fill" => Self::Fill,
+            "record" => Self::Record,
+            "wait" => Self::Wait,
+            "alloc" => Self::Allocate,
+            "free" => Self::Free,
+            _ => return None,
+        })
+    }
+}
 
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -42,24 +71,39 @@ pub(crate) struct Copy {
 pub(crate) enum Place {
     Device(Arc<Allocation>, usize),
     /// The user's; the range, if it is pinned, is in use while this is kept.
-    Host(usize, Option<Arc<HostRange>>),
+    Host(
+        usize,
+        #[allow(dead_code, reason = "kept, so that it counts as in use")] Option<Pinned>,
+    ),
     /// Bytes that were taken when the call was made, as a driver does with memory that is not
     /// pinned.
     Staged(Vec<u8>),
 }
 
 impl Work {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Copy(copy) => copy.kind(),
+            Self::Fill(..) => Kind::Fill,
+            Self::Record(_) => Kind::Record,
+            Self::Wait(_) => Kind::Wait,
+            Self::Allocate(_) => Kind::Allocate,
+            Self::Free(_) => Kind::Free,
+        }
+    }
+
     /// An error loses the context.
     pub(crate) fn run(&self, device: &Device, health: &Health, rng: &mut Rng) -> Result {
+        let spoiled = device.faults.at_work(self.kind(), health);
+        // It may have been lost while the work was held up.
+        health.check()?;
+        if let Some(code) = spoiled.fail {
+            self.do_half(device, rng);
+            return Err(code);
+        }
         match self {
-            Self::Copy(copy) => copy.run(device, rng),
-            Self::Fill(place, len, byte) => {
-                let done = place.with(*len, |to| {
-                    // SAFETY: `with` gives a range of a live allocation, which it holds.
-                    unsafe { raw::fill(to, *len, *byte) };
-                });
-                report(device, done, place, true);
-            }
+            Self::Copy(copy) => copy.run(device, rng, spoiled.flip),
+            Self::Fill(place, len, byte) => fill(device, place, *len, *byte, spoiled.flip),
             Self::Record(completion) => completion.complete(),
             Self::Wait(completion) => monitor::wait(|| {
                 completion.is_complete() || completion.is_lost() || health.check().is_err()
@@ -69,35 +113,72 @@ impl Work {
         }
         Ok(())
     }
+
+    /// What fails may have moved bytes before.
+    fn do_half(&self, device: &Device, rng: &mut Rng) {
+        match self {
+            Self::Copy(copy) => copy.move_bytes(device, copy.len / 2, rng, false),
+            Self::Fill(place, len, byte) => fill(device, place, len / 2, *byte, false),
+            _ => {}
+        }
+    }
+}
+
+fn fill(device: &Device, place: &Place, len: usize, byte: u8, flip: bool) {
+    let done = place.with(len, |to| {
+        // SAFETY: `with` gives a range of a live allocation, which it holds.
+        unsafe { raw::fill(to, len, byte) };
+        if flip {
+            // SAFETY: as above; a fill that is issued has a byte.
+            unsafe { raw::flip(to + len / 2) };
+        }
+    });
+    report(device, done, place, true);
 }
 
 impl Copy {
-    fn run(&self, device: &Device, rng: &mut Rng) {
-        let mut wrote = Ok(());
-        let read = self.from.with(self.len, |from| {
-            wrote = self.to.with(self.len, |to| self.steps(from, to, rng));
-        });
-        report(device, read, &self.from, false);
-        report(device, wrote, &self.to, true);
+    fn kind(&self) -> Kind {
+        match (&self.from, &self.to) {
+            (Place::Device(..), Place::Device(..)) => Kind::DeviceToDevice,
+            (Place::Device(..), _) => Kind::DeviceToHost,
+            _ => Kind::HostToDevice,
+        }
+    }
+
+    fn run(&self, device: &Device, rng: &mut Rng, flip: bool) {
+        self.move_bytes(device, self.len, rng, flip);
         let counters = &device.counters;
-        let counter = match (&self.from, &self.to) {
-            (Place::Device(..), Place::Device(..)) => &counters.bytes_on_device,
-            (Place::Device(..), _) => &counters.bytes_to_host,
+        let counter = match self.kind() {
+            Kind::DeviceToDevice => &counters.bytes_on_device,
+            Kind::DeviceToHost => &counters.bytes_to_host,
             _ => &counters.bytes_to_device,
         };
         add(counter, self.len);
     }
 
-    fn steps(&self, from: usize, to: usize, rng: &mut Rng) {
-        for offset in (0..self.len).step_by(STEP_BYTES) {
-            if offset > 0 && rng.below(4) == 0 {
-                std::thread::yield_now();
-            }
-            let len = STEP_BYTES.min(self.len - offset);
-            // SAFETY: device ranges are live allocations that are held; staged bytes are ours; host
-            // memory has to stay until the copy is complete, by the contract of the call.
-            unsafe { raw::copy(from + offset, to + offset, len) };
+    fn move_bytes(&self, device: &Device, len: usize, rng: &mut Rng, flip: bool) {
+        let mut wrote = Ok(());
+        let read = self.from.with(len, |from| {
+            wrote = self.to.with(len, |to| steps(from, to, len, rng, flip));
+        });
+        report(device, read, &self.from, false);
+        report(device, wrote, &self.to, true);
+    }
+}
+
+fn steps(from: usize, to: usize, len: usize, rng: &mut Rng, flip: bool) {
+    for offset in (0..len).step_by(STEP_BYTES) {
+        if offset > 0 && rng.below(4) == 0 {
+            std::thread::yield_now();
         }
+        let step = STEP_BYTES.min(len - offset);
+        // SAFETY: device ranges are live allocations that are held; staged bytes are ours; host
+        // memory has to stay until the copy is complete, by the contract of the call.
+        unsafe { raw::copy(from + offset, to + offset, step) };
+    }
+    if flip {
+        // SAFETY: as above; a copy that is issued has a byte.
+        unsafe { raw::flip(to + len / 2) };
     }
 }
 
@@ -116,15 +197,5 @@ fn report(device: &Device, result: Result<(), Untimely>, place: &Place, write: b
     let (Err(untimely), Place::Device(allocation, offset)) = (result, place) else {
         return;
     };
-    let counters = &device.counters;
-    let (counter, when) = match (untimely, write) {
-        (Untimely::BeforeAllocation, _) => (&counters.early_accesses, "before it was allocated"),
-        (Untimely::AfterFree, true) => (&counters.late_writes, "after it was freed"),
-        (Untimely::AfterFree, false) => (&counters.late_reads, "after it was freed"),
-    };
-    let what = if write { "a write to" } else { "a read of" };
-    late(
-        counter,
-        &format!("{what} byte {offset} and on of {allocation:?} {when}"),
-    );
+    untimely.report(allocation, *offset, write, &device.counters);
 }

@@ -27,6 +27,8 @@
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
 //! | put a request before bulk loads | [`Transfer::priority`] |
 //! | know or insist on the way the bytes went | [`Receipt`], [`Transfer::require`] |
+//! | have the source of a write back before the disk is done | [`Transfer::staged`] |
+//! | know what was moved, by checksums | [`Transfer::digest`] |
 //! | make writes durable | [`AsyncCuFile::sync_data`], [`sync_all`](AsyncCuFile::sync_all) |
 //! | end in order | [`Engine::shutdown`] |
 //!
@@ -40,6 +42,7 @@
 mod compat;
 mod config;
 mod cuda;
+mod digest;
 mod engine;
 mod error;
 mod file;
@@ -53,11 +56,15 @@ mod stream;
 
 pub use config::{CacheMode, CompatMode, Config, IoEngine, Priority};
 pub use cuda::{CudaEvent, DeviceInfo};
+pub use digest::{Digest, DigestKind, Digests};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};
 pub use file::{AsyncCuFile, OpenOptions};
-pub use memory::{DeviceBuffer, DevicePart, HostBuffer, HostPart, Idle, IoBuf, IoBufMut};
-pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Transfer};
+pub use memory::{
+    DeviceBuffer, DevicePart, ForeignMemory, HostBuffer, HostPart, Idle, IoBuf, IoBufMut,
+    PointerClass,
+};
+pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Staged, Transfer, Written};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};
 pub use stream::{AsyncFileWriter, Chunk, FileReader, FileWriter, ReadStream};

@@ -18,7 +18,7 @@ Commands:
            run a program with simulated GPUs; `cuf` is the one of this workspace
        --devices   how many, 2 unless said
        --seed      chooses delays and the order across streams
-       --faults    what goes wrong: crates/sim-cuda/src/faults/script.rs has the grammar
+       --faults    what goes wrong: the head of crates/sim-cuda has the grammar
        --without   a driver that lacks this function
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
@@ -117,7 +117,7 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> Result<Vec<Group>> {
 fn parse_sim(mut args: impl Iterator<Item = String>) -> Result<Simulated> {
     let mut sim = Simulated::default();
     while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--devices" => sim.devices = Some(number(&arg, &value()?)?),
             "--seed" => sim.seed = Some(number(&arg, &value()?)?),

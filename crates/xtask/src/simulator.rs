@@ -42,11 +42,11 @@ pub fn cuda() -> Result<PathBuf, String> {
 /// As [`cuda`]; also when the driver has no such function to begin with.
 pub fn cuda_without(symbol: &str) -> Result<PathBuf, String> {
     let whole = cuda()?;
-    let folder = whole.join(format!("without-{symbol}"));
-    let _lock = lock(&folder)?;
     let library = whole.join(LIBRARY);
     let mut bytes = fs::read(&library).map_err(about(&library))?;
     hide(&mut bytes, symbol).ok_or_else(|| format!("{LIBRARY} has no symbol {symbol}"))?;
+    let folder = whole.join(format!("without-{symbol}"));
+    let _lock = lock(&folder)?;
     put(&folder.join(LIBRARY), &bytes, SystemTime::now())?;
     Ok(folder)
 }

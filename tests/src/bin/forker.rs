@@ -153,6 +153,13 @@ fn in_the_child(
         once(file.read_at(vec![0; 10], 0).start()).map(unit),
     )?;
     expect_forked("a write", once(file.write_at(vec![0; 10], 0)).map(unit))?;
+    let (staged, written) = file.write_at(vec![0; 10], 0).staged();
+    expect_forked("a source", once(staged).map(|source| source.map(drop)))?;
+    let outcome = once(written);
+    expect_forked(
+        "a staged write",
+        outcome.map(|result| Ok(result.map(drop)?)),
+    )?;
     expect_forked("a sync", once(file.sync_all()))?;
     expect_forked("a length", once(file.len()))?;
     expect_forked("an open", once(AsyncCuFile::open(&engine, path)))?;

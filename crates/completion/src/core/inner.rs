@@ -51,6 +51,8 @@ pub(super) struct InFlight<D: Domain> {
     pub(super) stage: u8,
     pub(super) stages: u8,
     pub(super) standing: Standing,
+    /// May yet touch the payload.
+    pub(super) holds: bool,
 }
 
 pub(super) type LostWrite<D> = (
@@ -269,6 +271,7 @@ impl<D: Domain> Inner<D> {
             stage: 0,
             stages: part.stages,
             standing: Standing::Reserved,
+            holds: true,
         });
         Granted::Part {
             key,
@@ -291,6 +294,7 @@ impl<D: Domain> Inner<D> {
             self.settle(operation, &mut state, effects);
         } else {
             self.watch(operation, &mut state, now, effects);
+            effects.wakers.extend(state.take_payload_waker());
         }
     }
 
@@ -395,6 +399,7 @@ impl<D: Domain> Inner<D> {
             self.settle(operation, &mut state, effects);
         } else {
             self.watch(operation, &mut state, now, effects);
+            effects.wakers.extend(state.take_payload_waker());
         }
         withdrawn
     }

@@ -246,6 +246,30 @@ impl<D: Domain> Core<D> {
         self.lock().advance(key, self.environment.now())
     }
 
+    /// The rest of the part occupies no worker. By name; see
+    /// [`Ticket::free_worker`](crate::Ticket::free_worker).
+    pub(crate) fn free_worker(self: &Arc<Self>, key: PartKey) {
+        let mut effects = Effects::new();
+        let granted = {
+            let mut inner = self.lock();
+            inner.free_worker(key);
+            inner.grant(self.environment(), &mut effects)
+        };
+        self.hand_out(granted);
+        self.apply(effects);
+    }
+
+    pub(crate) fn let_go(&self, key: PartKey) {
+        let mut effects = Effects::new();
+        let now = self.environment.now();
+        self.lock().let_go(key, now, &mut effects);
+        self.apply(effects);
+    }
+
+    pub(crate) fn report(&self, key: PartKey) -> Next {
+        self.lock().report(key, self.environment.now())
+    }
+
     /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
     /// in flight is counted and dropped (I5, I6).
     pub fn finish(self: &Arc<Self>, key: PartKey, outcome: PartOutcome<D>) {

@@ -57,6 +57,7 @@ impl<D: Domain> Inner<D> {
             if state.is_live() {
                 state.part_withdrawn(part.offset);
                 self.settle_if_quiet(&operation, &mut state, effects);
+                effects.wakers.extend(state.take_payload_waker());
             }
         }
     }
@@ -73,7 +74,12 @@ impl<D: Domain> Inner<D> {
             self.budget.free_slot_early();
             return Next::Proceed;
         }
-        let Some(operation) = &part.operation else {
+        self.report(key, now)
+    }
+
+    pub(super) fn report(&mut self, key: PartKey, now: Tick) -> Next {
+        let part = self.in_flight.get::<D::Policy>(key);
+        let Some(operation) = part.and_then(|part| part.operation.as_ref()) else {
             return Next::Skip;
         };
         let mut state = operation.lock();
@@ -83,6 +89,30 @@ impl<D: Domain> Inner<D> {
         } else {
             Next::Proceed
         }
+    }
+
+    pub(super) fn free_worker(&mut self, key: PartKey) {
+        if let Some(part) = self.in_flight.get::<D::Policy>(key)
+            && part.standing == Standing::Issued
+            && std::mem::take(&mut part.cost.worker)
+        {
+            self.budget.free_worker(part.urgent);
+        }
+    }
+
+    /// The part is done with the payload, not with its slot.
+    pub(super) fn let_go(&mut self, key: PartKey, now: Tick, effects: &mut Effects<D>) {
+        let Some(part) = self.in_flight.get::<D::Policy>(key) else {
+            return;
+        };
+        let Some(operation) = part.operation.as_ref().filter(|_| part.holds) else {
+            return;
+        };
+        part.holds = false;
+        let mut state = operation.lock();
+        state.heard_at = now;
+        state.part_let_go();
+        effects.wakers.extend(state.take_payload_waker());
     }
 
     pub(super) fn finish(
@@ -116,6 +146,9 @@ impl<D: Domain> Inner<D> {
         }
         state.heard_at = now;
         state.part_finished(part.offset, part.len, outcome);
+        if part.holds {
+            state.part_let_go();
+        }
         let withdrawn = if state.is_stopping() {
             let unneeded = state.unneeded_from();
             self.abandon_unstarted(&operation, &mut state, unneeded);
@@ -124,6 +157,7 @@ impl<D: Domain> Inner<D> {
             None
         };
         self.settle_if_quiet(&operation, &mut state, effects);
+        effects.wakers.extend(state.take_payload_waker());
         withdrawn
     }
 
@@ -160,6 +194,7 @@ impl<D: Domain> Inner<D> {
             if let Some(waker) = state.waker.take() {
                 effects.wakers.push(waker);
             }
+            effects.wakers.extend(state.payload_waker.take());
             if !D::Policy::publishes_before_wake() {
                 state.phase = Phase::Issued;
                 effects.publish_late = Some(Arc::clone(operation));
@@ -207,6 +242,7 @@ impl<D: Domain> Inner<D> {
         }
         let withdrawn = self.unqueue(operation, &mut state);
         self.abandon_unstarted(operation, &mut state, 0);
+        state.payload_lost = !state.is_payload_free::<D::Policy>();
         #[expect(clippy::disallowed_methods, reason = "this is the quarantine")]
         std::mem::forget(state.payload.take());
         state.ending = Some(Ending::Quarantined);

@@ -144,6 +144,10 @@ impl<P: ReleasePolicy> Started<P> {
     }
 
     /// From now on, completions come by name.
+    pub(crate) fn free_worker(&self) {
+        self.ticket.free_worker();
+    }
+
     pub(crate) fn into_key(self) -> (PartKey, Touch) {
         (self.ticket.into_key(), self.task)
     }

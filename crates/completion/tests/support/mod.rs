@@ -274,6 +274,8 @@ pub(crate) struct Want {
     pub(crate) class: Class,
     pub(crate) deadline: Option<u64>,
     pub(crate) slot: bool,
+    pub(crate) worker: bool,
+    pub(crate) gated: bool,
     pub(crate) stages: u8,
     pub(crate) write: Option<(Arc<Ledger<&'static str>>, u64)>,
     pub(crate) barrier: Option<Arc<Ledger<&'static str>>>,
@@ -288,6 +290,8 @@ impl Want {
             class: Class::Normal,
             deadline: None,
             slot: false,
+            worker: false,
+            gated: false,
             stages: 1,
             write: None,
             barrier: None,
@@ -323,6 +327,16 @@ impl Want {
         self
     }
 
+    pub(crate) const fn by_worker(mut self) -> Self {
+        self.worker = true;
+        self
+    }
+
+    pub(crate) const fn gated(mut self) -> Self {
+        self.gated = true;
+        self
+    }
+
     pub(crate) const fn panics_on_drop(mut self) -> Self {
         self.panics_on_drop = true;
         self
@@ -337,7 +351,8 @@ impl Want {
     }
 
     pub(crate) fn spec<P: ReleasePolicy>(&self, memory: &Memory) -> Spec<Fake<P>> {
-        let (slot, stages, memory) = (self.slot, self.stages, memory.clone());
+        let (slot, worker) = (self.slot, self.worker);
+        let (stages, memory) = (self.stages, memory.clone());
         let lens = self.parts.clone();
         let parts = lens.into_iter().scan(0, move |at, len| {
             let offset = *at;
@@ -348,7 +363,7 @@ impl Want {
                 cost: Cost {
                     bytes: len,
                     slot,
-                    worker: false,
+                    worker,
                 },
                 stages,
                 task: Touch::new(&memory, len),
@@ -360,7 +375,7 @@ impl Want {
             total: self.parts.iter().sum(),
             parts: Box::new(parts),
             ledger: self.role(),
-            gated: false,
+            gated: self.gated,
         }
     }
 }

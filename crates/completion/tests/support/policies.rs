@@ -81,3 +81,13 @@ impl ReleasePolicy for ForgetPermit {
         false
     }
 }
+
+/// Gives a payload back early, whoever may yet touch it.
+#[derive(Debug)]
+pub(crate) struct FreePayloadEarly;
+
+impl ReleasePolicy for FreePayloadEarly {
+    fn waits_for_holders() -> bool {
+        false
+    }
+}

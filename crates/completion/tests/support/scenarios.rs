@@ -158,3 +158,23 @@ pub(crate) fn a_cancel_before_the_start_is_exact<P: ReleasePolicy>() {
     assert!(part.start().is_none(), "a cancelled part was started");
     world.assert_all_free(0);
 }
+
+/// I25: a payload is not free before every part has let go of it or ended.
+pub(crate) fn a_payload_is_held_until_every_part_lets_go<P: ReleasePolicy>() {
+    let world = World::<P>::new(limits());
+    let mut job = world.submit(Want::read(&[8, 8]));
+    let watch = job.handle().payload_watch();
+    let is_free = || {
+        watch
+            .poll_free(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    };
+    let (first, second) = (world.start(), world.start());
+    first.ticket.let_go();
+    assert!(!is_free(), "given back while a part may touch it");
+    second.finish();
+    assert!(is_free());
+    job.assert_pending();
+    first.finish();
+    assert_eq!(job.outcome().ending, Ending::Done);
+}

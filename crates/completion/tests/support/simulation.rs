@@ -60,6 +60,9 @@ pub(crate) fn random_end<P: ReleasePolicy>(
     started: Started<P>,
 ) -> Option<PartKey> {
     let len = started.task.len;
+    if choices.one_in(4) {
+        started.ticket.let_go();
+    }
     match choices.below(40) {
         0 => drop(started),
         1 => started.finish_with(len + 1, None),

@@ -13,7 +13,7 @@ use shuttle::thread::{self, Thread};
 #[cfg(not(any(completion_loom, completion_shuttle)))]
 use std::thread::{self, Thread};
 
-use tokio_cufile_completion::{Domain, Handle, Settlement};
+use tokio_cufile_completion::{Domain, Handle, PayloadState, PayloadWatch, Settlement};
 
 /// Counts its wakes.
 #[derive(Default)]
@@ -63,6 +63,11 @@ impl Wake for Unpark {
 /// Waits on the current thread. A lost wake-up is a deadlock, which the model checkers report.
 pub(crate) fn wait<D: Domain, T: Send + 'static>(mut handle: Handle<D, T>) -> Settlement<D, T> {
     block_on(poll_fn(move |cx| handle.poll_settled(cx)))
+}
+
+/// Waits until the payload is free, or lost.
+pub(crate) fn wait_free<D: Domain>(watch: &PayloadWatch<D>) -> PayloadState {
+    block_on(poll_fn(|cx| watch.poll_free(cx)))
 }
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {

@@ -45,7 +45,7 @@ unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     call::context(Entry::cuMemcpyHtoDAsync_v2, |driver, context| {
         let stream = context.stream(stream)?;
         let to = on_device(driver, to, len)?;
-        let source = match driver.host.find(context.device.ordinal, from, len) {
+        let source = match driver.host.pin(context.device.ordinal, from, len) {
             Some(range) => Place::Host(from, Some(range)),
             None => {
                 add(&context.device.counters.pageable_copies, 1);
@@ -68,7 +68,7 @@ unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     call::context(Entry::cuMemcpyDtoHAsync_v2, |driver, context| {
         let stream = context.stream(stream)?;
         let from = on_device(driver, from, len)?;
-        let range = driver.host.find(context.device.ordinal, to, len);
+        let range = driver.host.pin(context.device.ordinal, to, len);
         let is_pageable = range.is_none();
         let ticket = issue(context, &stream, from, Place::Host(to, range), len)?;
         if is_pageable {

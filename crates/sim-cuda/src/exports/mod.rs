@@ -5,6 +5,7 @@
 )]
 
 mod context;
+mod control;
 mod copy;
 mod event;
 mod memory;
@@ -47,7 +48,7 @@ unsafe fn put_text(to: *mut c_char, len: i32, text: &str) -> Result {
     // SAFETY: `kept` bytes and the zero are no more than `len`.
     unsafe { to.cast::<u8>().copy_from(text.as_ptr(), kept) };
     // SAFETY: as above.
-    unsafe { to.add(kept).write(0) };
+    unsafe { to.wrapping_add(kept).write(0) };
     Ok(())
 }
 

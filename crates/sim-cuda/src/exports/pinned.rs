@@ -77,7 +77,8 @@ unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
 }
 
 fn is_pinned(driver: &Driver, context: &Arc<Context>, host: usize) -> bool {
-    driver.host.find(context.device.ordinal, host, 1).is_some()
+    let range = driver.host.around(host);
+    range.is_some_and(|range| range.serves(context.device.ordinal))
 }
 
 fn report(context: &Context, ended: &InUse, how: &str) {

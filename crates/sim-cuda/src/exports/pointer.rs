@@ -47,6 +47,12 @@ extern "C" fn cuMemRetainAllocationHandle(_handle: *mut u64, _address: usize) ->
     })
 }
 
+/// So there is no handle to give back.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRelease(_handle: u64) -> i32 {
+    call::context(Entry::cuMemRelease, |_, _| Err(Code::INVALID_VALUE))
+}
+
 /// Of a pointer that is none of CUDA's all attributes are zero, and the call succeeds.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuPointerGetAttributes(
@@ -55,19 +61,23 @@ unsafe extern "C" fn cuPointerGetAttributes(
     data: *const *mut c_void,
     pointer: usize,
 ) -> i32 {
-    call::process(Entry::cuPointerGetAttributes, |driver| {
+    call::context(Entry::cuPointerGetAttributes, |driver, _| {
         if attributes.is_null() || data.is_null() {
             return Err(Code::INVALID_VALUE);
         }
         let about = About::find(driver, pointer);
         for index in 0..usize::try_from(count).unwrap_or(0) {
             // SAFETY: both arrays have `count` elements, as the caller vouches.
-            let attribute = unsafe { attributes.add(index).read() };
+            let attribute = unsafe { attributes.wrapping_add(index).read() };
             // SAFETY: as above.
-            let to = unsafe { data.add(index).read() };
-            // SAFETY: each element is valid for a write of the attribute's type, as the caller
-            // vouches.
-            unsafe { about.put(attribute, to) }?;
+            let to = unsafe { data.wrapping_add(index).read() };
+            let value = about.value(attribute)?;
+            if to.is_null() {
+                return Err(Code::INVALID_VALUE);
+            }
+            // SAFETY: not null, so valid for a write of the attribute's type, whose bytes these
+            // are, as the caller vouches.
+            unsafe { to.cast::<u8>().copy_from(value.as_ptr(), value.len()) };
         }
         Ok(())
     })
@@ -95,7 +105,11 @@ impl About {
             return Self {
                 memory_type: ON_DEVICE,
                 ordinal: i32::try_from(device.ordinal).ok(),
-                context: device.context().map_or(0, |context| context.handle),
+                context: if allocation.from_pool {
+                    0
+                } else {
+                    device.context().map_or(0, |context| context.handle)
+                },
                 device_pointer: pointer,
                 host_pointer: 0,
                 id: allocation.serial + 1,
@@ -119,31 +133,31 @@ impl About {
         }
     }
 
-    /// # Safety
-    ///
-    /// `to` is valid for a write of the attribute's type.
-    unsafe fn put(&self, attribute: i32, to: *mut c_void) -> Result {
-        let known = u8::from(self.memory_type != 0);
-        // SAFETY: as the caller vouches, in each arm.
-        unsafe {
-            match attribute {
-                1 => put(to.cast(), self.context),
-                2 => put(to.cast(), self.memory_type),
-                3 => put(to.cast(), self.device_pointer),
-                4 => put(to.cast(), self.host_pointer),
-                7 => put(to.cast(), self.id),
-                9 => put(to.cast(), self.ordinal.unwrap_or(NO_DEVICE)),
-                11 => put(to.cast(), self.start),
-                12 => put(to.cast(), self.len),
-                // Mapped.
-                13 => put(to.cast(), known),
-                // Synchronous operations, managed, legacy sharing between processes, direct RDMA.
-                6 | 8 | 10 | 15 => put(to.cast(), 0_u8),
-                // Kinds of handles it can be exported as.
-                14 => put(to.cast(), 0_u64),
-                17 => put(to.cast(), self.pool),
-                _ => Err(Code::INVALID_VALUE),
+    /// The bytes of an attribute in the type that it has.
+    fn value(&self, attribute: i32) -> Result<Vec<u8>> {
+        let word = |word: usize| word.to_ne_bytes().to_vec();
+        Ok(match attribute {
+            1 => word(self.context),
+            2 => self.memory_type.to_ne_bytes().to_vec(),
+            3 => word(self.device_pointer),
+            4 => word(self.host_pointer),
+            7 => self.id.to_ne_bytes().to_vec(),
+            9 => {
+                let ordinal = self.ordinal.unwrap_or(NO_DEVICE);
+                ordinal.to_ne_bytes().to_vec()
             }
-        }
+            11 => word(self.start),
+            12 => word(self.len),
+            // Mapped.
+            13 => vec![u8::from(self.memory_type != 0)],
+            // Synchronous operations, managed, direct RDMA.
+            6 | 8 | 15 => vec![0],
+            // The older way of sharing between processes.
+            10 => vec![u8::from(self.memory_type == ON_DEVICE && self.pool == 0)],
+            // Kinds of handles that it can be exported as.
+            14 => vec![0; 8],
+            17 => word(self.pool),
+            _ => return Err(Code::INVALID_VALUE),
+        })
     }
 }

@@ -8,36 +8,27 @@ use std::ffi::c_char;
 
 use super::{put, put_text};
 use crate::call;
-use crate::code::{Code, Result};
+use crate::code::Code;
 use crate::driver;
 use crate::entry::Entry;
 use crate::settings;
 
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: u32) -> i32 {
-    let init = || -> Result {
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        driver::init()
-    };
-    let started = call::number(init());
-    if started == 0 {
-        return call::process(Entry::cuInit, |_| Ok(()));
+    if flags != 0 {
+        return Code::INVALID_VALUE.0;
     }
-    started
+    call::number(driver::init())
 }
 
-/// The one call that needs no initialisation, besides those for texts.
+/// Works before `cuInit`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> i32 {
-    let get = || -> Result {
-        driver::alive()?;
+    call::always(Entry::cuDriverGetVersion, || {
         let found = settings::driver_version().map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: as the caller vouches.
         unsafe { put(version, found) }
-    };
-    call::number(get())
+    })
 }
 
 #[unsafe(no_mangle)]

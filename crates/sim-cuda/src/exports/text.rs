@@ -7,29 +7,34 @@
 use std::ffi::{CStr, c_char};
 
 use super::put;
-use crate::call::number;
-use crate::code::Code;
+use crate::call;
+use crate::code::{Code, Result};
+use crate::entry::Entry;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorName(code: i32, text: *mut *const c_char) -> i32 {
     let name = Code(code).explained().map(|found| found.0);
-    // SAFETY: as the caller vouches.
-    unsafe { put_static(text, name) }
+    call::always(Entry::cuGetErrorName, || {
+        // SAFETY: as the caller vouches.
+        unsafe { put_static(text, name) }
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorString(code: i32, text: *mut *const c_char) -> i32 {
     let explanation = Code(code).explained().map(|found| found.1);
-    // SAFETY: as the caller vouches.
-    unsafe { put_static(text, explanation) }
+    call::always(Entry::cuGetErrorString, || {
+        // SAFETY: as the caller vouches.
+        unsafe { put_static(text, explanation) }
+    })
 }
 
 /// # Safety
 ///
 /// `to` is null or valid for a write.
-unsafe fn put_static(to: *mut *const c_char, text: Option<&'static CStr>) -> i32 {
+unsafe fn put_static(to: *mut *const c_char, text: Option<&'static CStr>) -> Result {
     let pointer = text.map_or(std::ptr::null(), CStr::as_ptr);
     // SAFETY: as the caller vouches.
-    let written = unsafe { put(to, pointer) };
-    number(written.and(text.map(drop).ok_or(Code::INVALID_VALUE)))
+    unsafe { put(to, pointer) }?;
+    text.map(drop).ok_or(Code::INVALID_VALUE)
 }

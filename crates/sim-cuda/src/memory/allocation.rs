@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use crate::code::{Code, Result};
 use crate::monitor::lock;
 use crate::raw::{self, Map};
+use crate::stats::{Counters, late};
 
 /// What new memory is full of: whoever reads what was never written sees it.
 const FRESH: u8 = 0xA5;
@@ -58,6 +59,28 @@ struct Use {
 pub(crate) enum Untimely {
     BeforeAllocation,
     AfterFree,
+}
+
+impl Untimely {
+    /// Counts and names it.
+    pub(crate) fn report(
+        self,
+        allocation: &Allocation,
+        offset: usize,
+        write: bool,
+        counters: &Counters,
+    ) {
+        let (counter, when) = match (self, write) {
+            (Self::BeforeAllocation, _) => (&counters.early_accesses, "before it was allocated"),
+            (Self::AfterFree, true) => (&counters.late_writes, "after it was freed"),
+            (Self::AfterFree, false) => (&counters.late_reads, "after it was freed"),
+        };
+        let what = if write { "a write to" } else { "a read of" };
+        late(
+            counter,
+            &format!("{what} byte {offset} and on of {allocation:?} {when}"),
+        );
+    }
 }
 
 impl Allocation {

@@ -60,3 +60,52 @@ impl Faces {
         self.returned.insert(start, len);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages, the one between included.
+    const PAGES: usize = 64;
+
+    fn faces() -> Faces {
+        Faces::reserve(PAGES * PAGE).expect("there are addresses")
+    }
+
+    #[test]
+    fn what_was_given_back_is_used_when_there_is_nothing_new() {
+        let mut faces = faces();
+        let first = faces.take(1).expect("all is free");
+        faces.give_back(first, 1);
+        let second = faces.take(1).expect("nearly all is free");
+        assert_ne!(first, second);
+        let rest = faces.take(PAGES - 5).expect("the rest");
+        assert_eq!(faces.take(1), Some(first));
+        assert_eq!(faces.take(1), None);
+        assert!(faces.contains(rest));
+    }
+
+    #[test]
+    fn neighbours_that_were_given_back_are_one() {
+        // Each of the three can come last, in the middle or first.
+        for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
+            let mut faces = faces();
+            let taken = [(); 3].map(|()| faces.take(3).expect("there is room"));
+            let rest = faces.take(PAGES - 13).expect("the rest");
+            for index in order {
+                faces.give_back(taken[index], 3);
+            }
+            assert_eq!(faces.take(11), Some(taken[0]), "{order:?}");
+            faces.give_back(rest, PAGES - 13);
+        }
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_are_refused() {
+        let mut faces = faces();
+        assert_eq!(faces.take(PAGES), None);
+        assert_eq!(faces.take(usize::MAX), None);
+        assert_eq!(faces.take(usize::MAX / PAGE), None);
+        assert!(faces.take(PAGES - 1).is_some());
+    }
+}

@@ -15,14 +15,25 @@ use crate::raw::{Map, PAGE};
 use crate::rng::Rng;
 use crate::stats::{Counters, late};
 
-/// Addresses of a device. They cost nothing until they are used.
-const FACES_BYTES: usize = 1 << 40;
+/// Addresses of a device, as a multiple of its memory: so an address is not soon used again. They
+/// cost nothing; sanitizers leave a process no more than about 2^40 bytes of them.
+const FACES_PER_BYTE: usize = 8;
+/// So that the memory can be used up in small pieces, each of which has a page to itself and one more.
+const FACES_BYTES_MIN: usize = 1 << 30;
 /// Freed memory that is watched. Each is a mapping, and a process may have 65530.
 const WATCHED_MAX: usize = 64;
 const WATCHED_BYTES_MAX: usize = 256 << 20;
 /// Smaller allocations begin anywhere in a page, as they do on a device, which aligns to this much.
 const ALIGNMENT: usize = 256;
 const UNALIGNED_BYTES_MAX: usize = 1 << 20;
+
+/// What somebody does to memory.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) pointer: usize,
+    pub(crate) len: usize,
+    pub(crate) write: bool,
+}
 
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -45,7 +56,7 @@ struct Inner {
 impl Memory {
     pub(crate) fn new(ordinal: usize, total: usize, rng: Rng) -> Option<Self> {
         let inner = Inner {
-            faces: Faces::reserve(FACES_BYTES)?,
+            faces: Faces::reserve(total.checked_mul(FACES_PER_BYTE)?.max(FACES_BYTES_MIN))?,
             live: BTreeMap::new(),
             watched: VecDeque::new(),
             watched_bytes: 0,
@@ -82,7 +93,9 @@ impl Memory {
         drop(inner);
         // Filling takes long, and is not for others to wait for.
         let Some(map) = Map::new(pages * PAGE) else {
-            lock(&self.inner).used -= len;
+            let mut inner = lock(&self.inner);
+            inner.used -= len;
+            inner.faces.give_back(page, pages);
             return Err(Code::OUT_OF_MEMORY);
         };
         let name = (self.ordinal, serial);
@@ -137,6 +150,34 @@ impl Memory {
             return Err(Code::INVALID_VALUE);
         }
         Ok((found, offset))
+    }
+
+    /// Lets somebody else than a stream at memory. What was freed and is still watched is known, so
+    /// that a late access is named.
+    pub(crate) fn access(
+        &self,
+        access: &Access,
+        counters: &Counters,
+        run: impl FnOnce(usize),
+    ) -> Result {
+        let inner = lock(&self.inner);
+        let holds = |found: &&Arc<Allocation>| {
+            let offset = access.pointer.checked_sub(found.face);
+            offset.is_some_and(|offset| offset < found.len && access.len <= found.len - offset)
+        };
+        let live = inner.live.range(..=access.pointer).next_back();
+        let live = live.map(|(_, found)| found).filter(holds);
+        let found = live.or_else(|| inner.watched.iter().find(holds));
+        let allocation = Arc::clone(found.ok_or(Code::INVALID_VALUE)?);
+        drop(inner);
+        let offset = access.pointer - allocation.face;
+        match allocation.access(offset, access.len, run) {
+            Ok(()) => Ok(()),
+            Err(untimely) => {
+                untimely.report(&allocation, offset, access.write, counters);
+                Err(Code::ILLEGAL_ADDRESS)
+            }
+        }
     }
 
     /// Looks at everything that was freed and is still kept.

@@ -40,7 +40,7 @@ struct Table {
 pub struct DeviceSide {
     device: Arc<Device>,
     pinned: Weak<Pinned>,
-    copier: Copier<Staged>,
+    copier: Copier<Box<Staged>>,
 }
 
 impl Devices {
@@ -95,14 +95,19 @@ impl Devices {
         Ok(side)
     }
 
-    fn finish(&self) -> Finish<Staged> {
+    fn finish(&self) -> Finish<Box<Staged>> {
         let (executors, counters) = (Arc::clone(&self.executors), Arc::clone(&self.counters));
-        Box::new(move |staged: Staged, result| {
-            let Staged { ticket, mut run } = staged;
+        Box::new(move |staged: Box<Staged>, result| {
+            let Staged { ticket, mut run } = *staged;
             run.copied(result);
             match run.kind() {
                 // What was staged is written now.
-                Kind::Write => executors.resume(Staged { ticket, run }),
+                Kind::Write => {
+                    if run.lets_go() {
+                        ticket.let_go();
+                    }
+                    executors.resume(Box::new(Staged { ticket, run }));
+                }
                 Kind::Read => {
                     let outcome = run.finish(|| ticket.advance());
                     counters.add(&outcome.report);
@@ -139,7 +144,7 @@ impl DeviceSide {
     }
 
     /// Has the copy thread do the part's copies. Never blocks.
-    pub(super) fn copy(&self, staged: Staged) {
+    pub(super) fn copy(&self, staged: Box<Staged>) {
         self.copier.submit(staged);
     }
 
@@ -148,7 +153,7 @@ impl DeviceSide {
     /// # Errors
     ///
     /// What the driver says; `ShuttingDown` when the slots are not pinned any more.
-    pub(super) fn lane(&self) -> Result<CopyLane<Staged>> {
+    pub(super) fn lane(&self) -> Result<CopyLane<Box<Staged>>> {
         let pinned = self.pinned.upgrade().ok_or_else(|| {
             let reason = "the slots are not pinned any more";
             Error::new(ErrorKind::ShuttingDown, reason)
@@ -170,7 +175,7 @@ pub(crate) struct Staged {
     pub(super) run: Run,
 }
 
-impl CopyJob for Staged {
+impl CopyJob for Box<Staged> {
     fn direction(&self) -> Direction {
         match self.run.kind() {
             Kind::Read => Direction::ToDevice,

@@ -6,6 +6,7 @@
 //! | `run` | one part as a sequence of requests: what every executor has in common |
 //! | `stretch` | bytes of a part that go one way |
 //! | `target` | where a part's bytes go, in one place or in many |
+//! | `digest` | checksums of what parts have moved |
 //! | `cached` | which bytes of a range are in the page cache |
 //! | `pool` | the executor of blocking calls: a full engine, and the ring's helper |
 //! | `ring` | the executor on io_uring |
@@ -14,6 +15,7 @@
 
 mod cached;
 mod devices;
+mod digest;
 mod job;
 mod pool;
 mod ring;
@@ -22,6 +24,7 @@ mod stretch;
 mod target;
 
 pub(crate) use devices::{DeviceSide, Devices};
+pub(crate) use digest::PartDigest;
 pub(crate) use pool::Pool;
 pub(crate) use ring::{Ring, RingConfig};
 pub(crate) use run::TransferPart;
@@ -49,7 +52,7 @@ impl Executors {
     }
 
     /// Goes on with a part whose bytes the device has copied to its slot. Never blocks.
-    fn resume(&self, staged: Staged) {
+    fn resume(&self, staged: Box<Staged>) {
         match &self.ring {
             Some(ring) if staged.run.part.by_ring => ring.resume(staged),
             _ => self.pool.resume(staged),

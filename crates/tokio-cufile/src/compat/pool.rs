@@ -78,8 +78,8 @@ impl Pool {
     }
 
     /// Goes on with a part that a device has copied for. Never blocks.
-    pub(super) fn resume(&self, staged: Staged) {
-        self.send(Job::Resume(Box::new(staged)));
+    pub(super) fn resume(&self, staged: Box<Staged>) {
+        self.send(Job::Resume(staged));
     }
 
     fn send(&self, job: Job) {
@@ -133,6 +133,9 @@ impl Worker {
                     Task::Transfer(part) => {
                         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
                         let run = Run::new(part, slot, PATHS);
+                        if run.lets_go() {
+                            ticket.let_go();
+                        }
                         self.transfer(Staged { ticket, run });
                     }
                     Task::Call(call) => self.finish(ticket, perform(&*call)),
@@ -152,7 +155,10 @@ impl Worker {
         let Staged { ticket, mut run } = staged;
         while let Some(step) = run.next(|| ticket.advance()) {
             match (step, &run.part.device) {
-                (Step::Io(request), _) => {
+                (Step::Io(request), device) => {
+                    if device.is_some() && request.kind == Kind::Write {
+                        hand_over(&mut run);
+                    }
                     if run.is_retrying() {
                         thread::yield_now();
                     }
@@ -161,13 +167,37 @@ impl Worker {
                 }
                 (Step::Copy, Some(device)) => {
                     let device = Arc::clone(device);
-                    return device.copy(Staged { ticket, run });
+                    if run.kind() == Kind::Read {
+                        hand_over(&mut run);
+                        // The device's copy is the part's last step: meanwhile this thread reads on.
+                        ticket.free_worker();
+                    }
+                    return device.copy(Box::new(Staged { ticket, run }));
                 }
                 (Step::Copy, None) => unreachable!("only device memory is copied by a device"),
             }
         }
+        let digest = run.part.digest.take();
         let outcome = run.finish(|| ticket.advance());
+        if let Some(digest) = digest {
+            let failed = outcome.fault.is_some();
+            // SAFETY: the ticket outlives the call; the calls for the part were synchronous, and
+            // those bytes that `outcome` counts are in the memory or came from it. Where the copy
+            // out of a slot was skipped, nobody waits, and the bytes of a buffer are always
+            // initialised.
+            unsafe { digest.part_ended(outcome.bytes, failed, || ticket.report()) };
+        }
         self.finish(ticket, outcome);
+    }
+}
+
+/// Has the bytes digested that a part has in its slot, on their way to or from a device.
+fn hand_over(run: &mut Run) {
+    if let Some(digest) = run.part.digest.take() {
+        let pieces = run.copies().map(|(staged, _)| staged);
+        // SAFETY: they were read or copied there, and no request or copy is under way; this thread
+        // has the part alone.
+        unsafe { digest.in_slot(pieces) };
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::cached::{Piece, Residency};
 use super::devices::DeviceSide;
+use super::digest::PartDigest;
 use super::stretch::{Stretch, Way};
 use super::target::Target;
 use crate::engine::{Model, PartReport};
@@ -45,6 +46,10 @@ pub(crate) struct TransferPart {
     /// Whether bytes that are in the page cache may come from there.
     pub(crate) may_use_cache: bool,
     pub(crate) require: Option<PathClass>,
+    /// Whether somebody waits for the source of a write, before its end even.
+    pub(crate) lets_go: bool,
+    /// Of a part that is not for the ring.
+    pub(crate) digest: Option<PartDigest>,
 }
 
 /// The paths that an executor's bytes take.
@@ -253,6 +258,14 @@ impl Run {
         // has the slot alone until it is finished; a write's window is as long.
         unsafe { in_host(source).copy_to(window) };
         self.report.copy_time += start.elapsed();
+    }
+
+    /// Whether the part has copied what it needs of the source of a write, and somebody waits for
+    /// that: from now on it reads its slot.
+    pub(crate) fn lets_go(&self) -> bool {
+        let in_slot = self.now.is_some_and(|stretch| stretch.in_slot);
+        let is_staged = in_slot && !self.copy_due;
+        self.part.lets_go && self.part.kind == Kind::Write && is_staged
     }
 
     pub(super) const fn kind(&self) -> Kind {

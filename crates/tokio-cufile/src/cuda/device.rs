@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use nvidia_dl::cuda::{Context, CuResult, CudaError, Driver};
+use nvidia_dl::cuda::{Context, CuResult, CudaError, DevicePtr, Driver, PointerAttributes};
 use nvidia_dl::{LoadError, Search};
 
 use crate::error::{Error, ErrorKind, VendorCode};
@@ -86,6 +86,13 @@ impl Device {
         // SAFETY: the context is retained and never released.
         let bound = unsafe { self.driver.ctx_set_current(Some(self.context)) };
         bound.map_err(|error| self.error(error))
+    }
+
+    /// What the driver knows about an address.
+    pub(crate) fn pointer_attributes(&self, address: u64) -> Result<PointerAttributes, Error> {
+        self.bind()?;
+        let attributes = self.driver.pointer_attributes(DevicePtr(address));
+        attributes.map_err(|error| self.error(error))
     }
 
     /// Whether it can be trusted.

@@ -25,6 +25,7 @@ use crate::stream::Chunk;
 /// | [`HostBuffer`] | the whole buffer; `Busy` while a part is out |
 /// | [`HostPart`] | the part |
 /// | [`DeviceBuffer`](crate::DeviceBuffer), [`DevicePart`](crate::DevicePart) | the same |
+/// | [`ForeignMemory`](crate::ForeignMemory) | all of it |
 /// | [`Chunk`] | what was read of a stream |
 /// | `Vec<u8>` | its length, not its capacity |
 /// | `&'static [u8]` | all of it |
@@ -39,6 +40,7 @@ pub trait IoBuf: sealed::Memory {}
 /// | [`HostBuffer`] | the whole buffer; `Busy` while a part is out |
 /// | [`HostPart`] | the part |
 /// | [`DeviceBuffer`](crate::DeviceBuffer), [`DevicePart`](crate::DevicePart) | the same |
+/// | [`ForeignMemory`](crate::ForeignMemory) | all of it |
 /// | `Vec<u8>` | its length, not its capacity: pass `vec![0; n]` to read `n` bytes |
 ///
 /// Sealed.
@@ -49,6 +51,7 @@ pub(crate) mod sealed {
 
     use super::{EngineId, Region, Result};
     use crate::compat::DeviceSide;
+    use crate::cuda::CudaEvent;
 
     /// # Safety
     ///
@@ -72,6 +75,11 @@ pub(crate) mod sealed {
 
         /// The device whose memory it is.
         fn device(&self) -> Option<Arc<DeviceSide>> {
+            None
+        }
+
+        /// What has to be complete before the memory may be touched.
+        fn ready(&self) -> Option<Arc<CudaEvent>> {
             None
         }
     }

@@ -5,6 +5,7 @@
 //! | [`HostBuffer`] | the user | zeroed memory; its bytes are readable while no part is out |
 //! | [`HostPart`] | the user, or an operation in flight | sole access to one range of a buffer |
 //! | [`DeviceBuffer`], [`DevicePart`] | as for host memory | the same, in the memory of a CUDA device |
+//! | [`ForeignMemory`] | the same | memory of other code's, with its owner |
 //! | `Span` | a stream or a writer | a whole buffer of which one range is read or written |
 //! | `SlotArena` | an engine | staging slots in one mapping, hidden from children and core dumps |
 //! | `MemoryRange` | an operation's control block | an address and a length; says nothing about who may touch it |
@@ -14,6 +15,7 @@
 
 mod buf;
 mod device;
+mod foreign;
 mod host;
 mod lent;
 mod mapping;
@@ -24,6 +26,7 @@ mod span;
 
 pub use buf::{IoBuf, IoBufMut};
 pub use device::{DeviceBuffer, DevicePart};
+pub use foreign::{ForeignMemory, PointerClass};
 pub use host::{HostBuffer, HostPart};
 pub use lent::Idle;
 pub(crate) use mapping::Prefault;

@@ -97,6 +97,18 @@ impl MemoryRange {
         // at least self.len, the second by the assertion.
         unsafe { ptr::copy_nonoverlapping(self.as_ptr(), to.as_ptr(), self.len) }
     }
+
+    /// The bytes, to be read.
+    ///
+    /// # Safety
+    ///
+    /// The range lies in one allocation, whose owner lives as long as the slice; the bytes are
+    /// initialised, and nobody (no thread, no device) writes them meanwhile.
+    pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: the caller vouches for life, initialisation and stillness; a range that is not
+        // empty is no longer than its allocation, and an empty one reads nothing.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Futures: a thin face over the completion model.
 
+mod digested;
 mod outcome;
 mod parts;
 mod ranges;
 mod request;
+mod staged;
+mod submit;
 mod transfer;
 
 use std::fmt;
@@ -14,6 +17,7 @@ use completion::{Canceller, Class, Ending, Handle, Rejection, StopReason};
 pub use self::outcome::{Done, OpError};
 pub use self::ranges::{FileRange, Ranges};
 pub use self::request::Request;
+pub use self::staged::{Staged, Written};
 pub use self::transfer::Transfer;
 
 use crate::config::Priority;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::digest::Digests;
 use crate::error::Error;
 use crate::receipt::Receipt;
 
@@ -14,6 +15,24 @@ pub struct Done<B> {
     pub bytes: usize,
     /// What happened on the way.
     pub receipt: Receipt,
+    pub(super) digests: Option<Digests>,
+}
+
+impl<B> Done<B> {
+    /// The checksums that [`Transfer::digest`](crate::Transfer::digest) asked for.
+    #[must_use]
+    pub const fn digests(&self) -> Option<&Digests> {
+        self.digests.as_ref()
+    }
+
+    pub(super) fn map<U>(self, map: impl FnOnce(B) -> U) -> Done<U> {
+        Done {
+            buf: map(self.buf),
+            bytes: self.bytes,
+            receipt: self.receipt,
+            digests: self.digests,
+        }
+    }
 }
 
 impl<B> fmt::Debug for Done<B> {
@@ -53,6 +72,15 @@ impl<B> OpError<B> {
     #[must_use]
     pub fn receipt(&self) -> Option<&Receipt> {
         self.receipt.as_deref()
+    }
+
+    pub(super) fn map<U>(self, map: impl FnOnce(B) -> U) -> OpError<U> {
+        OpError {
+            error: self.error,
+            buf: self.buf.map(map),
+            bytes_done: self.bytes_done,
+            receipt: self.receipt,
+        }
     }
 
     /// The error and the buffer. The buffer is `None` exactly when the error is `Quarantined`, or

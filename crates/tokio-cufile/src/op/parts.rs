@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use completion::{Cost, Part};
 
-use crate::compat::{DeviceSide, Target, TransferPart};
+use crate::compat::{DeviceSide, PartDigest, Target, TransferPart};
+use crate::digest::DigestState;
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
 use crate::memory::Region;
@@ -60,6 +61,9 @@ pub(super) struct Parts {
     pub(super) staged_by_ring: bool,
     pub(super) may_use_cache: bool,
     pub(super) require: Option<PathClass>,
+    pub(super) digest: Option<Arc<DigestState>>,
+    /// Parts tell when they are done with the source.
+    pub(super) let_go: bool,
 }
 
 impl Parts {
@@ -113,6 +117,18 @@ impl Iterator for Parts {
                 by_ring,
                 may_use_cache: self.may_use_cache,
                 require: self.require,
+                // A digest is made of the source, after the write.
+                lets_go: self.let_go && self.digest.is_none(),
+                digest: self.digest.as_ref().map(|state| PartDigest {
+                    state: Arc::clone(state),
+                    memory: match self.memory {
+                        Region::Host(memory) => Some(memory),
+                        Region::Device(_) => None,
+                    },
+                    handed_over: false,
+                    offset: next.offset,
+                    len: part.len,
+                }),
             }),
         })
     }

@@ -1,5 +1,7 @@
 //! Reads and writes.
 
+mod owner;
+
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
@@ -8,21 +10,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use completion::{Handle, Role, Settlement, Spec};
+use completion::{Handle, Settlement};
 
 use super::outcome::{Done, OpError};
-use super::parts::{Cut, Parts};
+use super::parts::Cut;
 use super::ranges::Ranges;
-use super::{CancelHandle, Options, error_of};
+use super::{CancelHandle, Options, digested, error_of};
 use crate::compat::DeviceSide;
 use crate::config::Priority;
 use crate::cuda::CudaEvent;
+use crate::digest::DigestState;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::file::FileShared;
 use crate::memory::{IoBuf, Region};
 use crate::plan::ranges::Runs;
-use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
+use crate::plan::route::FileRoute;
 use crate::plan::{self, Kind, Outline, Plan};
 use crate::receipt::{PathClass, Receipt, Route};
 
@@ -38,31 +41,36 @@ use crate::receipt::{PathClass, Receipt, Route};
 /// [`deadline`](Self::deadline) and await the outcome.
 #[must_use = "futures do nothing unless polled, or started"]
 pub struct Transfer<B> {
-    handle: Option<Handle<Model, Payload<B>>>,
+    pub(super) handle: Option<Handle<Model, Payload<B>>>,
     /// What is left to do before it is submitted, or why it never will be.
-    pending: Option<Result<Pending>>,
+    pub(super) pending: Option<Result<Pending>>,
     /// Until it is submitted; its parts hold the file then, as long as they need it.
-    file: Option<Arc<FileShared>>,
-    path: Arc<Path>,
-    kind: Kind,
+    pub(super) file: Option<Arc<FileShared>>,
+    pub(super) path: Arc<Path>,
+    pub(super) kind: Kind,
     /// Of the first byte asked for.
-    offset: u64,
+    pub(super) offset: u64,
     /// Bytes asked for.
-    len: usize,
+    pub(super) len: usize,
     exact: bool,
     /// How the bytes lie, of a read of many ranges.
-    runs: Option<Arc<Runs>>,
+    pub(super) runs: Option<Arc<Runs>>,
     route: Arc<Route>,
-    options: Options,
-    require: Option<PathClass>,
+    pub(super) options: Options,
+    pub(super) require: Option<PathClass>,
     /// What it waits for before it is admitted.
-    after: Vec<Arc<CudaEvent>>,
-    submitted: Option<Instant>,
-    engine: Arc<Shared>,
+    pub(super) after: Vec<Arc<CudaEvent>>,
+    pub(super) digest: Option<Arc<DigestState>>,
+    /// For the sake of its digests, against its route.
+    pub(super) moved_by_pool: bool,
+    /// Somebody waits for the source of a write.
+    pub(super) let_go: bool,
+    pub(super) submitted: Option<Instant>,
+    pub(super) engine: Arc<Shared>,
 }
 
 /// What the operation owns until it is quiet.
-struct Payload<B> {
+pub(super) struct Payload<B> {
     buf: B,
     /// Here, since closing it runs the subscriber's code.
     span: tracing::Span,
@@ -79,12 +87,12 @@ struct Asked {
     exact: bool,
 }
 
-struct Pending {
-    cut: Cut,
-    outline: Outline,
-    memory: Region,
-    device: Option<Arc<DeviceSide>>,
-    route: FileRoute,
+pub(super) struct Pending {
+    pub(super) cut: Cut,
+    pub(super) outline: Outline,
+    pub(super) memory: Region,
+    pub(super) device: Option<Arc<DeviceSide>>,
+    pub(super) route: FileRoute,
 }
 
 impl<B> Transfer<B> {
@@ -183,6 +191,7 @@ impl<B: IoBuf> Transfer<B> {
         let route = file.route_now();
         let memory = buf.prepare(engine.id);
         let device = buf.device();
+        let after = buf.ready().into_iter().collect();
         let whole = memory.as_ref().map_or(0, |memory| memory.len());
         let Asked {
             kind,
@@ -225,12 +234,17 @@ impl<B: IoBuf> Transfer<B> {
             route: route_now,
             options: Options::default(),
             require: None,
-            after: Vec::new(),
+            after,
+            digest: None,
+            moved_by_pool: false,
+            let_go: false,
             submitted: None,
             engine: Arc::clone(engine),
         }
     }
+}
 
+impl<B: Send + 'static> Transfer<B> {
     pub(crate) const fn bytes_asked(&self) -> usize {
         self.len
     }
@@ -241,77 +255,13 @@ impl<B: IoBuf> Transfer<B> {
         self
     }
 
-    /// Submits once. A refusal stays in `pending`.
-    fn submit(&mut self) {
-        let Some(Ok(pending)) = &self.pending else {
-            return;
-        };
-        // Again: the process may have forked since the future was made.
-        if let Err(error) = self.engine.check_process() {
-            self.pending = Some(Err(error));
-            return;
-        }
-        if let Some(class) = self.require
-            && let Err(error) = check_required(class, self.kind, &pending.route, &pending.outline)
-        {
-            self.pending = Some(Err(error));
-            return;
-        }
-        let (Some(handle), Some(Ok(pending)), Some(file)) =
-            (&self.handle, self.pending.take(), self.file.take())
-        else {
-            return;
-        };
-        // The span is with the operation by now: its fields are said again.
-        tracing::trace!(
-            operation = %operation_of(self.kind),
-            path = %self.path.display(),
-            offset = self.offset,
-            len = self.len,
-            parts = pending.cut.parts_total(),
-            "submitted"
-        );
-        self.submitted = Some(Instant::now());
-        let ledger = match self.kind {
-            Kind::Read => Role::None,
-            Kind::Write => Role::Write(Arc::clone(&file.ledger), self.offset),
-        };
-        let route = &pending.route;
-        let parts = Parts {
-            staged_by_ring: route.by_ring && slots_go_by_ring(&pending.outline),
-            in_place_by_ring: route.by_ring,
-            may_use_cache: route.may_use_cache && self.require.is_none(),
-            cut: pending.cut,
-            memory: pending.memory,
-            device: pending.device,
-            file,
-            kind: self.kind,
-            require: self.require,
-        };
-        let after = std::mem::take(&mut self.after);
-        handle.submit(Spec {
-            class: self.options.class(Priority::Normal),
-            deadline: self.options.deadline(&self.engine),
-            total: self
-                .runs
-                .as_ref()
-                .map_or(self.len as u64, |runs| runs.total()),
-            parts: Box::new(parts),
-            ledger,
-            gated: !after.is_empty(),
-        });
-        if !after.is_empty() {
-            CudaEvent::open_after(after, handle.gate());
-        }
-    }
-
-    fn describe(&self, error: Error) -> Error {
+    pub(super) fn describe(&self, error: Error) -> Error {
         error
             .with_operation(operation_of(self.kind))
             .with_path(&self.path)
     }
 
-    fn describe_range(&self, error: Error) -> Error {
+    pub(super) fn describe_range(&self, error: Error) -> Error {
         self.describe(error)
             .with_range(self.offset, self.len as u64)
     }
@@ -364,6 +314,7 @@ impl<B: IoBuf> Transfer<B> {
                 buf,
                 bytes,
                 receipt,
+                digests: self.digest.as_ref().and_then(|digest| digest.take(bytes)),
             }),
             (Some(error), buf) => {
                 let error = if worker_named_range {
@@ -402,7 +353,10 @@ impl<B: IoBuf> Transfer<B> {
         }
     }
 
-    fn receipt(&self, report: PartReport, parts: u64) -> Receipt {
+    fn receipt(&self, mut report: PartReport, parts: u64) -> Receipt {
+        if self.moved_by_pool && parts > 0 {
+            report.note(digested::NOTE.into());
+        }
         let queued = match (self.submitted, report.first_start) {
             (Some(submitted), Some(start)) => start.saturating_duration_since(submitted),
             _ => Duration::ZERO,
@@ -420,7 +374,7 @@ impl<B: IoBuf> Transfer<B> {
     }
 }
 
-const fn operation_of(kind: Kind) -> Operation {
+pub(super) const fn operation_of(kind: Kind) -> Operation {
     match kind {
         Kind::Read => Operation::Read,
         Kind::Write => Operation::Write,
@@ -447,7 +401,7 @@ fn plan(
     Ok(Plan::new(request)?)
 }
 
-impl<B: IoBuf> Future for Transfer<B> {
+impl<B: Send + 'static> Future for Transfer<B> {
     type Output = Result<Done<B>, OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -1,6 +1,7 @@
 //! Settings and facts in, routes and refusals out.
 
 use super::*;
+use crate::plan::Place;
 use crate::plan::{Plan, Request};
 
 const ALIGNMENT: DirectAlignment = DirectAlignment {

@@ -15,7 +15,7 @@ pub(super) const NAP: Duration = Duration::from_micros(50);
 
 /// One lane for each device that was used.
 pub(super) struct Copies {
-    lanes: BTreeMap<u32, CopyLane<Staged>>,
+    lanes: BTreeMap<u32, CopyLane<Box<Staged>>>,
     busy_at: Instant,
 }
 
@@ -40,8 +40,8 @@ impl Copies {
     pub(super) fn issue(
         &mut self,
         device: &DeviceSide,
-        staged: Staged,
-    ) -> std::result::Result<(), (Staged, Error)> {
+        staged: Box<Staged>,
+    ) -> std::result::Result<(), (Box<Staged>, Error)> {
         self.busy_at = Instant::now();
         match self.lane(device) {
             Ok(lane) => lane.issue(staged),
@@ -49,7 +49,7 @@ impl Copies {
         }
     }
 
-    fn lane(&mut self, device: &DeviceSide) -> Result<&mut CopyLane<Staged>> {
+    fn lane(&mut self, device: &DeviceSide) -> Result<&mut CopyLane<Box<Staged>>> {
         use std::collections::btree_map::Entry;
         match self.lanes.entry(device.device().ordinal()) {
             Entry::Occupied(lane) => Ok(lane.into_mut()),
@@ -58,7 +58,7 @@ impl Copies {
     }
 
     /// The next part whose copies have ended, and how.
-    pub(super) fn poll(&mut self) -> Option<(Staged, Result<()>)> {
+    pub(super) fn poll(&mut self) -> Option<(Box<Staged>, Result<()>)> {
         let ended = self.lanes.values_mut().find_map(CopyLane::poll)?;
         self.busy_at = Instant::now();
         Some(ended)

@@ -190,6 +190,9 @@ impl Driver {
         self.lone_parts = if is_lone { self.lone_parts + 1 } else { 0 };
         let slot = ticket.slot().map(|slot| self.slots.slot(slot.0 as usize));
         let run = Run::new(part, slot, PATHS);
+        if run.lets_go() {
+            ticket.let_go();
+        }
         self.go_on(ticket, run);
     }
 
@@ -197,7 +200,7 @@ impl Driver {
     fn go_on(&mut self, ticket: Ticket<Model>, mut run: Run) {
         let request = match run.next(|| ticket.advance()) {
             Some(Step::Io(request)) => request,
-            Some(Step::Copy) => return self.copy(Staged { ticket, run }),
+            Some(Step::Copy) => return self.copy(Box::new(Staged { ticket, run })),
             None => {
                 let outcome = run.finish(|| ticket.advance());
                 self.counters.add(&outcome.report);
@@ -216,7 +219,7 @@ impl Driver {
         self.push(&entry.user_data(user_data));
     }
 
-    fn copy(&mut self, staged: Staged) {
+    fn copy(&mut self, staged: Box<Staged>) {
         let device = staged.run.part.device.clone();
         let device = device.expect("only device memory is copied by a device");
         if self.copy_threads {
@@ -227,8 +230,8 @@ impl Driver {
         }
     }
 
-    fn copied(&mut self, staged: Staged, result: Result<(), Error>) {
-        let Staged { ticket, mut run } = staged;
+    fn copied(&mut self, staged: Box<Staged>, result: Result<(), Error>) {
+        let Staged { ticket, mut run } = *staged;
         run.copied(result);
         self.go_on(ticket, run);
     }

@@ -101,8 +101,8 @@ impl Ring {
     }
 
     /// Goes on with a part that a device has copied for. Never blocks.
-    pub(super) fn resume(&self, staged: Staged) {
-        self.inbox.push(Job::Resume(Box::new(staged)));
+    pub(super) fn resume(&self, staged: Box<Staged>) {
+        self.inbox.push(Job::Resume(staged));
     }
 
     /// Lets the thread end when nothing is in flight.
