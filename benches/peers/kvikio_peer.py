@@ -110,6 +110,7 @@ class Window:
 class Peer:
     def __init__(self, job):
         import kvikio
+        import kvikio.defaults
 
         self.kvikio = kvikio
         self.job = job
@@ -122,10 +123,13 @@ class Peer:
         self.random = job["access"] == "random"
         needed = self.block * self.depth if self.random else self.length
         self.memory = memory(needed, job["device"])
+        self.memory.settle()
+        self.file = kvikio.CuFile(job["path"], "r+" if self.write else "r")
+        # What cannot read here at all is no contestant, and says so now.
+        self.file.pread(self.memory.part(0, self.block), self.block, 0).get()
         if self.write:
             self.fill()
         self.memory.settle()
-        self.file = kvikio.CuFile(job["path"], "r+" if self.write else "r")
         # Of its own: for durability, and to look at the bytes.
         self.fd = os.open(job["path"], os.O_RDWR if self.write else os.O_RDONLY)
         self.last = []

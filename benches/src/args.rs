@@ -54,6 +54,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) json_file: Option<PathBuf>,
 
+    /// Drop storm: operations may fail, for a driver that is told to
+    #[arg(long)]
+    pub(crate) failures_allowed: bool,
+
     /// CUDA ordinal of the device of the workloads that have one
     #[arg(long, default_value_t = 0)]
     pub(crate) device: u32,

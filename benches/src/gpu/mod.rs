@@ -83,15 +83,10 @@ fn circumstances(device: &DeviceInfo) -> Vec<(String, String)> {
 
 fn job(args: &Args, access: Access, block: usize, depth: usize) -> Result<Job> {
     let file = data_file(args)?;
-    // Whole blocks: files are multiples of 2 MiB.
-    let length = file.length / LARGE_BLOCK as u64 * LARGE_BLOCK as u64;
-    if length != file.length {
-        return Err("--size has to be a multiple of 4 here".into());
-    }
     Ok(Job {
         access,
         path: file.path,
-        length,
+        length: file.length,
         block,
         depth,
         direct: true,

@@ -237,7 +237,10 @@ impl Report {
 
     /// What an operation costs above the reference, which a ratio does not say.
     fn cpu_differences(&self) -> impl Iterator<Item = String> {
-        let by_operation = |one: &&Comparison| one.figure == Figure::CpuPerOperation;
+        let first = self.contestants.first().map(|one| one.name.as_str());
+        let by_operation = move |one: &&Comparison| {
+            one.figure == Figure::CpuPerOperation && Some(one.reference.as_str()) == first
+        };
         let lines = self.comparisons.iter().filter(by_operation);
         lines.filter_map(|one| {
             let difference = one.difference?;

@@ -122,7 +122,9 @@ impl<T: CopyJob> CopyLane<T> {
             let Some(oldest) = self.ways[index].in_flight.front() else {
                 continue;
             };
-            match oldest.event.is_complete() {
+            // The thread may have lanes of other devices.
+            let bound = self.device.bind();
+            match bound.and_then(|()| oldest.event.is_complete()) {
                 Ok(false) => {}
                 Ok(true) => {
                     let InFlight { event, job, fault } = self.ways[index].in_flight.pop_front()?;
