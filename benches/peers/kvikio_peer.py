@@ -143,6 +143,9 @@ class Peer:
             except Exception:  # Not every version knows every name.
                 pass
         version = getattr(self.kvikio, "__version__", "unknown")
+        # With cuFile the path may lead through cuFile's own compatibility mode, which nobody sees.
+        compat = self.kvikio.defaults.is_compat_mode_preferred()
+        version += " (compatibility mode)" if compat else " (cuFile)"
         return {"kvikio": version, "memory": self.memory.name, "settings": settings}
 
     def source(self, start, end):

@@ -66,13 +66,12 @@ pub(crate) fn contests(
             println!("{report}");
         }
         reports.push(report);
-    }
-    let json = serde_json::to_string(&reports)?;
-    if let Some(path) = &args.json_file {
-        std::fs::write(path, &json)?;
+        if let Some(path) = &args.json_file {
+            std::fs::write(path, serde_json::to_string(&reports)?)?;
+        }
     }
     if args.json {
-        println!("{json}");
+        println!("{}", serde_json::to_string(&reports)?);
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use measure::data::Draws;
 use tokio::sync::Notify;
-use tokio_cufile::{DevicePart, OpError, Transfer};
+use tokio_cufile::{DeviceBuffer, DevicePart, OpError, Transfer};
 
 use super::field::{Kind, Place, REGIONS};
 use super::{Buffer, Storm};
@@ -71,6 +71,11 @@ impl Counts {
             flying: (0..tasks).map(|_| Mutex::new(None)).collect(),
             ..Self::default()
         }
+    }
+
+    /// The number of the next operation.
+    pub(super) fn begin_at(&self, index: usize) {
+        self.next.store(index, Ordering::Relaxed);
     }
 
     /// How many operations are over for their tasks.
@@ -192,7 +197,9 @@ async fn take_place(storm: &Storm, draws: &mut Draws) -> (Work, DevicePart) {
                 regions,
                 ..
             } = &layout.places[place];
-            let free = (*kind != Kind::Still).then(|| memory.part(range.clone()));
+            let lend = |memory: &mut DeviceBuffer| memory.part(range.clone());
+            let memory = memory.as_mut().filter(|_| *kind != Kind::Still);
+            let free = memory.map(lend);
             if let Some(Ok(part)) = free {
                 let region = below(draws, REGIONS);
                 let offset = match kind {

@@ -25,6 +25,8 @@ use field::Layout;
 use fly::{Counts, fly};
 
 const OPERATIONS: usize = 10_000;
+/// After so many, every byte on the devices is looked at: before most places are overwritten.
+const EPOCH: usize = 250;
 const TASKS: usize = 48;
 const BUFFERS: usize = 4;
 /// Of the data file, at most.
@@ -40,13 +42,15 @@ const FILE_BYTES: u64 = 0xf11e_0000_0000_0000;
 
 /// One buffer, and what is known of it.
 struct Buffer {
-    memory: DeviceBuffer,
+    /// None while it is looked at, and once it has not come home.
+    memory: Option<DeviceBuffer>,
     layout: Layout,
 }
 
 /// What the tasks share.
 struct Storm {
     seed: u64,
+    /// Where the tasks stop for now.
     operations: usize,
     data: DataFile,
     written: PathBuf,
@@ -101,28 +105,39 @@ fn storm(args: &Args, engine: Engine, data: DataFile, operations: usize) -> Resu
         let devices = engine.devices().await?;
         let written = args.file_dir.join("storm.bin");
         let mut storm = prepare(args, engine, data, written, &devices).await?;
-        storm.operations = operations;
-        let storm = Arc::new(storm);
         let since = Instant::now();
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|task| tokio::spawn(fly(Arc::clone(&storm), task)))
-            .collect();
-        let all = async {
-            for task in tasks {
-                task.await?;
+        let mut harm = Vec::new();
+        for start in (0..operations).step_by(EPOCH) {
+            storm.operations = operations.min(start + EPOCH);
+            storm.counts.begin_at(start);
+            storm = blow(storm).await?;
+            storm.look(&mut harm).await?;
+            if !harm.is_empty() {
+                break;
             }
-            Ok::<_, tokio::task::JoinError>(())
-        };
-        tokio::select! {
-            ended = all => ended?,
-            stuck = watch(&storm) => return Err(stuck.into()),
         }
-        let storm = Arc::into_inner(storm).ok_or("a task goes on")?;
-        let names = devices.iter().map(|device| device.name.as_str());
-        storm
-            .judge(names.collect::<Vec<_>>().join(" and "), since)
-            .await
+        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        storm.judge(names.join(" and "), since, harm).await
     })
+}
+
+/// Lets the tasks do operations up to the storm's number.
+async fn blow(storm: Storm) -> Result<Storm> {
+    let storm = Arc::new(storm);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| tokio::spawn(fly(Arc::clone(&storm), task)))
+        .collect();
+    let all = async {
+        for task in tasks {
+            task.await?;
+        }
+        Ok::<_, tokio::task::JoinError>(())
+    };
+    tokio::select! {
+        ended = all => ended?,
+        stuck = watch(&storm) => return Err(stuck.into()),
+    }
+    Ok(Arc::into_inner(storm).ok_or("a task goes on")?)
 }
 
 /// Resolves, to what it knows, when nothing has ended for too long.
@@ -159,7 +174,10 @@ async fn prepare(
         let mut bytes = vec![0; layout.length];
         data::fill(seed, 0, &mut bytes);
         let memory = memory.copy_from_host(&engine, 0, bytes).await?;
-        buffers.push(Mutex::new(Buffer { memory, layout }));
+        buffers.push(Mutex::new(Buffer {
+            memory: Some(memory),
+            layout,
+        }));
     }
     // A fence behind the last region, too.
     write_first_bytes(&written, args.seed, file_end + 100)?;
@@ -191,55 +209,55 @@ fn write_first_bytes(path: &Path, seed: u64, length: u64) -> Result<()> {
 }
 
 impl Storm {
-    /// Waits until all is home, and looks at every byte.
-    async fn judge(self, devices: String, since: Instant) -> Result<Verdict> {
-        let Self {
-            engine,
-            buffers,
-            seed,
-            ..
-        } = self;
-        let mut harm = Vec::new();
-        let mut layouts = Vec::new();
-        let mut memories = Vec::new();
-        for buffer in buffers {
+    /// Waits until the buffers are home, and looks at every byte of them.
+    async fn look(&mut self, harm: &mut Vec<String>) -> Result<()> {
+        for (index, buffer) in self.buffers.iter_mut().enumerate() {
             let Buffer { memory, layout } =
-                buffer.into_inner().unwrap_or_else(PoisonError::into_inner);
+                buffer.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let Some(held) = memory.take() else {
+                continue;
+            };
             // What is quarantined never comes home.
-            let home = tokio::time::timeout(SETTLE_MAX, memory.idle()).await;
-            if home.is_err() {
-                harm.push(format!(
-                    "{} parts of {memory:?} are out",
-                    memory.parts_out()
-                ));
+            if tokio::time::timeout(SETTLE_MAX, held.idle()).await.is_err() {
+                harm.push(format!("{} parts of {held:?} are out", held.parts_out()));
+                continue;
             }
-            memories.push(memory);
-            layouts.push(layout);
+            let all = 0..held.len();
+            let (held, bytes) = held.copy_to_host(&self.engine, all).await?;
+            *memory = Some(held);
+            if let Err(wrong) = layout.check(&bytes, self.data.seed) {
+                harm.push(format!("buffer {index}: {wrong}"));
+            }
         }
-        // What opening and syncing holds ends with them.
+        Ok(())
+    }
+
+    /// Waits until all is home, and looks at the files.
+    async fn judge(
+        self,
+        devices: String,
+        since: Instant,
+        mut harm: Vec<String>,
+    ) -> Result<Verdict> {
         for writer in &self.writers {
             // Lost writes are what was dropped; the bytes are looked at below.
             let _lost = writer.sync_data().await;
         }
         drop((self.readers, self.writers));
         let took = since.elapsed();
-        let not_home = wait_until_home(&engine).await;
-        for (index, (memory, layout)) in memories.into_iter().zip(&layouts).enumerate() {
-            if memory.parts_out() > 0 {
-                continue;
-            }
-            let all = 0..memory.len();
-            let (_memory, bytes) = memory.copy_to_host(&engine, all).await?;
-            if let Err(wrong) = layout.check(&bytes, self.data.seed) {
-                harm.push(format!("buffer {index}: {wrong}"));
-            }
-        }
-        harm.extend(check_file(&self.written, &layouts, seed)?);
+        let not_home = wait_until_home(&self.engine).await;
+        let layouts: Vec<Layout> = self
+            .buffers
+            .into_iter()
+            .map(|buffer| buffer.into_inner().unwrap_or_else(PoisonError::into_inner))
+            .map(|buffer| buffer.layout)
+            .collect();
+        harm.extend(check_file(&self.written, &layouts, self.seed)?);
         self.data.verify()?;
-        let report = engine.shutdown().await;
+        let report = self.engine.shutdown().await;
         Ok(Verdict {
             devices,
-            seed,
+            seed: self.seed,
             took,
             counts: self.counts,
             harm,
