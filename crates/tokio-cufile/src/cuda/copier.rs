@@ -224,6 +224,7 @@ impl<'a, T: CopyJob> Worker<'a, T> {
                 (self.finish)(job, Err(error));
             }
         }
+        self.lane.flush();
         while let Some((job, result)) = self.lane.poll() {
             (self.finish)(job, result);
             progress = true;

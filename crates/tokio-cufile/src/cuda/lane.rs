@@ -29,24 +29,38 @@ pub(crate) trait CopyJob: Send + 'static {
     fn copies(&self) -> impl Iterator<Item = (MemoryRange, DeviceRange)> + '_;
 }
 
+/// A batch is closed when it has this many bytes: a few microseconds of copying, so that small
+/// copies share an event and large ones do not wait for one another's.
+const BATCH_BYTES: usize = 256 << 10;
+
 /// One thread's copies on one device. Events complete in the order of their stream, so the oldest
 /// of each direction is looked at.
 pub(crate) struct CopyLane<T: CopyJob> {
     device: Arc<Device>,
     ways: [Way<T>; 2],
-    /// Complete, and used again.
-    events: Vec<Event>,
+    /// Complete and empty, to be used again.
+    spare: Vec<Batch<T>>,
     /// Leaked with what is in flight when the lane goes.
     pinned: ManuallyDrop<Arc<Pinned>>,
 }
 
 struct Way<T> {
     stream: Stream,
-    in_flight: VecDeque<InFlight<T>>,
+    /// Issued, with an event to be recorded behind it.
+    open: Option<Batch<T>>,
+    in_flight: VecDeque<Batch<T>>,
+    /// Their event was seen complete.
+    ended: VecDeque<Issued<T>>,
 }
 
-struct InFlight<T> {
+/// Jobs that one event stands for: an event costs as much as a small copy.
+struct Batch<T> {
     event: Event,
+    jobs: Vec<Issued<T>>,
+    bytes: usize,
+}
+
+struct Issued<T> {
     job: T,
     /// Not all of it was issued; what was is waited for all the same.
     fault: Option<Error>,
@@ -59,59 +73,97 @@ impl<T: CopyJob> CopyLane<T> {
         let way = || -> Result<Way<T>, Error> {
             Ok(Way {
                 stream: Stream::new(device)?,
+                open: None,
                 in_flight: VecDeque::new(),
+                ended: VecDeque::new(),
             })
         };
         Ok(Self {
             device: Arc::clone(device),
             ways: [way()?, way()?],
-            events: Vec::new(),
+            spare: Vec::new(),
             pinned: ManuallyDrop::new(Arc::clone(pinned)),
         })
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.ways.iter().all(|way| way.in_flight.is_empty())
+        let is_idle =
+            |way: &Way<T>| way.open.is_none() && way.in_flight.is_empty() && way.ended.is_empty();
+        self.ways.iter().all(is_idle)
     }
 
-    /// Queues a job's copies. Gives it back where nothing was issued, with the reason.
+    /// Queues a job's copies; [`flush`](Self::flush) is owed before the caller sleeps. Gives it back
+    /// where nothing was issued, with the reason.
     pub(crate) fn issue(&mut self, job: T) -> Result<(), (T, Error)> {
-        let ready = self
-            .device
-            .check()
-            .and_then(|()| self.device.bind())
-            .and_then(|()| self.event());
-        let event = match ready {
-            Ok(event) => event,
+        let direction = job.direction() as usize;
+        let mut batch = match self.batch(direction) {
+            Ok(batch) => batch,
             Err(error) => return Err((job, error)),
         };
-        let direction = job.direction();
-        let way = &mut self.ways[direction as usize];
+        let way = &mut self.ways[direction];
         let mut fault = None;
         for (host, device) in job.copies() {
             // SAFETY: the job owns slot and device memory until its event is complete, and is
             // leaked where that cannot be seen; the stream is the lane's.
-            let copied = unsafe { copy(&self.device, direction, host, device, &way.stream) };
+            let copied = unsafe { copy(&self.device, job.direction(), host, device, &way.stream) };
+            batch.bytes += host.len();
             if let Err(error) = copied {
                 fault = Some(error);
                 break;
             }
         }
         // Also after a fault: whether the failed call queued its copy is not known.
-        // SAFETY: the stream is the lane's, and of the same device.
-        let recorded = unsafe { event.record(way.stream.raw) };
-        match recorded {
-            Ok(()) => way.in_flight.push_back(InFlight { event, job, fault }),
-            // Nobody will ever know: the job goes unfinished.
-            Err(error) => self.device.give_up(&error),
+        batch.jobs.push(Issued { job, fault });
+        let is_full = batch.bytes >= BATCH_BYTES;
+        way.open = Some(batch);
+        if is_full {
+            self.close(direction);
         }
         Ok(())
     }
 
-    fn event(&mut self) -> Result<Event, Error> {
-        match self.events.pop() {
-            Some(event) => Ok(event),
-            None => Event::new(&self.device),
+    /// The open batch of a direction, with its device bound.
+    fn batch(&mut self, direction: usize) -> Result<Batch<T>, Error> {
+        self.device.check()?;
+        self.device.bind()?;
+        match self.ways[direction]
+            .open
+            .take()
+            .or_else(|| self.spare.pop())
+        {
+            Some(batch) => Ok(batch),
+            None => Ok(Batch {
+                event: Event::new(&self.device)?,
+                jobs: Vec::new(),
+                bytes: 0,
+            }),
+        }
+    }
+
+    /// Has everything that was issued followed by an event.
+    pub(crate) fn flush(&mut self) {
+        for direction in 0..self.ways.len() {
+            self.close(direction);
+        }
+    }
+
+    fn close(&mut self, direction: usize) {
+        let way = &mut self.ways[direction];
+        let Some(batch) = way.open.take() else {
+            return;
+        };
+        // The thread may have lanes of other devices.
+        let bound = self.device.bind();
+        // SAFETY: the stream is the lane's, and of the same device.
+        let recorded = bound.and_then(|()| unsafe { batch.event.record(way.stream.raw) });
+        match recorded {
+            Ok(()) => way.in_flight.push_back(batch),
+            // Nobody will ever know: the jobs go unfinished.
+            Err(error) => {
+                self.device.give_up(&error);
+                drop(batch);
+                self.leak_pinned();
+            }
         }
     }
 
@@ -119,29 +171,42 @@ impl<T: CopyJob> CopyLane<T> {
     /// unfinished.
     pub(crate) fn poll(&mut self) -> Option<(T, Result<(), Error>)> {
         for index in 0..self.ways.len() {
-            let Some(oldest) = self.ways[index].in_flight.front() else {
-                continue;
-            };
-            // The thread may have lanes of other devices.
-            let bound = self.device.bind();
-            match bound.and_then(|()| oldest.event.is_complete()) {
-                Ok(false) => {}
-                Ok(true) => {
-                    let InFlight { event, job, fault } = self.ways[index].in_flight.pop_front()?;
-                    self.events.push(event);
-                    return Some((job, fault.map_or(Ok(()), Err)));
-                }
-                Err(error) => {
-                    self.device.give_up(&error);
-                    self.lose_all();
-                }
+            if self.ways[index].ended.is_empty() {
+                self.look(index);
+            }
+            if let Some(Issued { job, fault }) = self.ways[index].ended.pop_front() {
+                return Some((job, fault.map_or(Ok(()), Err)));
             }
         }
         None
     }
 
+    /// Whether the oldest batch of a direction has ended.
+    fn look(&mut self, direction: usize) {
+        let way = &mut self.ways[direction];
+        let Some(oldest) = way.in_flight.front() else {
+            return;
+        };
+        let bound = self.device.bind();
+        match bound.and_then(|()| oldest.event.is_complete()) {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Some(mut batch) = way.in_flight.pop_front() {
+                    way.ended.extend(batch.jobs.drain(..));
+                    batch.bytes = 0;
+                    self.spare.push(batch);
+                }
+            }
+            Err(error) => {
+                self.device.give_up(&error);
+                self.lose_all();
+            }
+        }
+    }
+
     fn lose_all(&mut self) {
         for way in &mut self.ways {
+            way.open = None;
             way.in_flight.clear();
         }
         // The device may still use the slots: they stay pinned.

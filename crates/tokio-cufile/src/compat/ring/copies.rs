@@ -57,6 +57,11 @@ impl Copies {
         }
     }
 
+    /// To be called when nothing more is issued for now.
+    pub(super) fn flush(&mut self) {
+        self.lanes.values_mut().for_each(CopyLane::flush);
+    }
+
     /// The next part whose copies have ended, and how.
     pub(super) fn poll(&mut self) -> Option<(Box<Staged>, Result<()>)> {
         let ended = self.lanes.values_mut().find_map(CopyLane::poll)?;

@@ -237,6 +237,7 @@ impl Driver {
     }
 
     fn finish_copies(&mut self) {
+        self.copies.flush();
         while let Some((staged, result)) = self.copies.poll() {
             self.copied(staged, result);
         }
