@@ -102,7 +102,7 @@ struct Window {
 
 /// A part in execution.
 pub(crate) struct Run {
-    pub(crate) part: TransferPart,
+    pub(crate) part: Box<TransferPart>,
     paths: Paths,
     now: Option<Stretch>,
     /// What comes after, the next one last.
@@ -122,7 +122,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Looks where the bytes are, and stages those of a write that goes through a slot.
-    pub(crate) fn new(part: TransferPart, slot: Option<MemoryRange>, paths: Paths) -> Self {
+    pub(crate) fn new(part: Box<TransferPart>, slot: Option<MemoryRange>, paths: Paths) -> Self {
         let start = Instant::now();
         let mut run = Self {
             copy_due: part.target.is_device(),

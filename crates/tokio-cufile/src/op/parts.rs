@@ -106,7 +106,7 @@ impl Iterator for Parts {
                 worker: !by_ring,
             },
             stages: if slot { 2 } else { 1 },
-            task: Task::Transfer(TransferPart {
+            task: Task::Transfer(Box::new(TransferPart {
                 file: Arc::clone(&self.file),
                 kind: self.kind,
                 target: self.target(&next, len),
@@ -129,7 +129,7 @@ impl Iterator for Parts {
                     offset: next.offset,
                     len: part.len,
                 }),
-            }),
+            })),
         })
     }
 }
