@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::domain::{Class, Domain, PartOutcome, Report, Tick};
+use crate::domain::{Class, Domain, Environment, PartOutcome, Report, Tick};
 use crate::ledger::{Ledger, Loss};
 use crate::policy::ReleasePolicy;
 use crate::scheduler::{Parts, Remainder};
@@ -187,6 +187,7 @@ pub(crate) struct State<D: Domain> {
     pub(crate) timer: Option<Tick>,
     /// Its timer is the quiet limit, not the deadline.
     pub(crate) watched: bool,
+    /// The last sign of life, while it is watched.
     pub(crate) heard_at: Tick,
     pub(crate) role: Role<D::Fault>,
     pub(crate) write_ticket: Option<u64>,
@@ -285,6 +286,13 @@ impl<D: Domain> State<D> {
             self.payload_waker.take()
         } else {
             None
+        }
+    }
+
+    /// A sign of life. Its time matters only while silence is counted: a clock is not read for nothing.
+    pub(crate) fn hear(&mut self, clock: &dyn Environment<D>) {
+        if self.watched {
+            self.heard_at = clock.now();
         }
     }
 

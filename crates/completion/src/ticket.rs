@@ -49,10 +49,10 @@ pub struct SlotId(pub u32);
 /// stops: a backend that drops parts is shutting down.
 #[must_use = "a part that is not started stops its operation"]
 pub struct IssuedPart<D: Domain> {
-    core: Arc<Core<D>>,
     key: PartKey,
     slot: Option<SlotId>,
-    task: Option<D::Task>,
+    /// `None` once started.
+    unstarted: Option<(Arc<Core<D>>, D::Task)>,
 }
 
 impl<D: Domain> IssuedPart<D> {
@@ -63,25 +63,24 @@ impl<D: Domain> IssuedPart<D> {
         task: D::Task,
     ) -> Self {
         Self {
-            core,
             key,
             slot,
-            task: Some(task),
+            unstarted: Some((core, task)),
         }
     }
 
     /// What it is, for a backend that chooses an executor by it. `None` once started.
     #[must_use]
-    pub const fn task(&self) -> Option<&D::Task> {
-        self.task.as_ref()
+    pub fn task(&self) -> Option<&D::Task> {
+        self.unstarted.as_ref().map(|(_, task)| task)
     }
 
     /// The last instant at which a cancel is exact (I24). `None`: the operation was stopped, and
     /// the part has been taken back; its memory may be gone. Otherwise the part counts as visible to
     /// hardware from here on.
     pub fn start(mut self) -> Option<(Ticket<D>, D::Task)> {
-        let task = self.task.take()?;
-        let (core, key, slot) = (Arc::clone(&self.core), self.key, self.slot);
+        let (core, task) = self.unstarted.take()?;
+        let (key, slot) = (self.key, self.slot);
         core.start(key).then(|| {
             (
                 Ticket {
@@ -97,8 +96,9 @@ impl<D: Domain> IssuedPart<D> {
 
 impl<D: Domain> Drop for IssuedPart<D> {
     fn drop(&mut self) {
-        if self.task.is_some() {
-            self.core.hand_back(self.key);
+        if let Some((core, task)) = self.unstarted.take() {
+            core.hand_back(self.key);
+            drop(task);
         }
     }
 }

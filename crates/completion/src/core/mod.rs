@@ -121,10 +121,10 @@ impl<D: Domain> Core<D> {
     pub(crate) fn submit(self: &Arc<Self>, operation: &Arc<Operation<D>>, spec: Spec<D>) {
         let mut effects = Effects::new();
         let deadline = spec.deadline;
-        let now = self.environment.now();
+        let is_late = deadline.is_some_and(|at| at <= self.environment.now());
         let granted = {
             let mut inner = self.lock();
-            if deadline.is_some_and(|at| at <= now) {
+            if is_late {
                 operation.lock().stop.get_or_insert(StopReason::Deadline);
             }
             let refusal = if !inner.open {
@@ -213,8 +213,7 @@ impl<D: Domain> Core<D> {
 
     pub(crate) fn start(self: &Arc<Self>, key: PartKey) -> bool {
         let mut effects = Effects::new();
-        let now = self.environment.now();
-        let started = self.lock().start(key, now, &mut effects);
+        let started = self.lock().start(key, self.environment(), &mut effects);
         self.apply(effects);
         if !started {
             self.pump();
@@ -243,7 +242,7 @@ impl<D: Domain> Core<D> {
     /// A stage of the part that is not its last was seen complete. By name; see
     /// [`Ticket::advance`](crate::Ticket::advance).
     pub fn advance(&self, key: PartKey) -> Next {
-        self.lock().advance(key, self.environment.now())
+        self.lock().advance(key, self.environment())
     }
 
     /// The rest of the part occupies no worker. By name; see
@@ -261,13 +260,12 @@ impl<D: Domain> Core<D> {
 
     pub(crate) fn let_go(&self, key: PartKey) {
         let mut effects = Effects::new();
-        let now = self.environment.now();
-        self.lock().let_go(key, now, &mut effects);
+        self.lock().let_go(key, self.environment(), &mut effects);
         self.apply(effects);
     }
 
     pub(crate) fn report(&self, key: PartKey) -> Next {
-        self.lock().report(key, self.environment.now())
+        self.lock().report(key, self.environment())
     }
 
     /// The part is quiet. By name; see [`Ticket::finish`](crate::Ticket::finish). A key of no part
@@ -308,8 +306,7 @@ impl<D: Domain> Core<D> {
     ) -> Granted<D> {
         let (withdrawn, granted) = {
             let mut inner = self.lock();
-            let now = self.environment.now();
-            let withdrawn = inner.finish(key, outcome, now, effects);
+            let withdrawn = inner.finish(key, outcome, self.environment(), effects);
             (withdrawn, inner.grant(self.environment(), effects))
         };
         drop(withdrawn);

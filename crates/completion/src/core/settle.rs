@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::inner::{Effects, InFlight, Inner};
 use crate::budget::Standing;
-use crate::domain::{Domain, PartOutcome, Tick};
+use crate::domain::{Domain, Environment, PartOutcome};
 use crate::operation::{Ending, Operation, Phase, Rejection, Role, State};
 use crate::policy::ReleasePolicy as _;
 use crate::scheduler::Remainder;
@@ -15,7 +15,12 @@ impl<D: Domain> Inner<D> {
         self.in_flight.get::<D::Policy>(key)?.operation.clone()
     }
 
-    pub(super) fn start(&mut self, key: PartKey, now: Tick, effects: &mut Effects<D>) -> bool {
+    pub(super) fn start(
+        &mut self,
+        key: PartKey,
+        clock: &dyn Environment<D>,
+        effects: &mut Effects<D>,
+    ) -> bool {
         let Some(part) = self.in_flight.get::<D::Policy>(key) else {
             return false;
         };
@@ -30,7 +35,7 @@ impl<D: Domain> Inner<D> {
             return false;
         }
         state.part_started();
-        state.heard_at = now;
+        state.hear(clock);
         drop(state);
         part.standing = Standing::Issued;
         let (cost, urgent) = (part.cost, part.urgent);
@@ -62,7 +67,7 @@ impl<D: Domain> Inner<D> {
         }
     }
 
-    pub(super) fn advance(&mut self, key: PartKey, now: Tick) -> Next {
+    pub(super) fn advance(&mut self, key: PartKey, clock: &dyn Environment<D>) -> Next {
         let Some(part) = self.in_flight.get::<D::Policy>(key) else {
             return Next::Skip;
         };
@@ -74,16 +79,16 @@ impl<D: Domain> Inner<D> {
             self.budget.free_slot_early();
             return Next::Proceed;
         }
-        self.report(key, now)
+        self.report(key, clock)
     }
 
-    pub(super) fn report(&mut self, key: PartKey, now: Tick) -> Next {
+    pub(super) fn report(&mut self, key: PartKey, clock: &dyn Environment<D>) -> Next {
         let part = self.in_flight.get::<D::Policy>(key);
         let Some(operation) = part.and_then(|part| part.operation.as_ref()) else {
             return Next::Skip;
         };
         let mut state = operation.lock();
-        state.heard_at = now;
+        state.hear(clock);
         if state.detached {
             Next::Skip
         } else {
@@ -101,7 +106,12 @@ impl<D: Domain> Inner<D> {
     }
 
     /// The part is done with the payload, not with its slot.
-    pub(super) fn let_go(&mut self, key: PartKey, now: Tick, effects: &mut Effects<D>) {
+    pub(super) fn let_go(
+        &mut self,
+        key: PartKey,
+        clock: &dyn Environment<D>,
+        effects: &mut Effects<D>,
+    ) {
         let Some(part) = self.in_flight.get::<D::Policy>(key) else {
             return;
         };
@@ -110,7 +120,7 @@ impl<D: Domain> Inner<D> {
         };
         part.holds = false;
         let mut state = operation.lock();
-        state.heard_at = now;
+        state.hear(clock);
         state.part_let_go();
         effects.wakers.extend(state.take_payload_waker());
     }
@@ -119,7 +129,7 @@ impl<D: Domain> Inner<D> {
         &mut self,
         key: PartKey,
         outcome: PartOutcome<D>,
-        now: Tick,
+        clock: &dyn Environment<D>,
         effects: &mut Effects<D>,
     ) -> Option<Remainder<D>> {
         let Some(part) = self.in_flight.get::<D::Policy>(key) else {
@@ -144,7 +154,7 @@ impl<D: Domain> Inner<D> {
         if !state.is_live() {
             return None;
         }
-        state.heard_at = now;
+        state.hear(clock);
         state.part_finished(part.offset, part.len, outcome);
         if part.holds {
             state.part_let_go();

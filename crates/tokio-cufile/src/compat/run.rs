@@ -102,7 +102,7 @@ struct Window {
 
 /// A part in execution.
 pub(crate) struct Run {
-    pub(crate) part: TransferPart,
+    pub(crate) part: Box<TransferPart>,
     paths: Paths,
     now: Option<Stretch>,
     /// What comes after, the next one last.
@@ -115,13 +115,14 @@ pub(crate) struct Run {
     done: usize,
     fault: Option<Error>,
     idle: u32,
+    /// Since when time counts as spent on requests: what came before has ended.
     asked_at: Instant,
     report: PartReport,
 }
 
 impl Run {
     /// Looks where the bytes are, and stages those of a write that goes through a slot.
-    pub(crate) fn new(part: TransferPart, slot: Option<MemoryRange>, paths: Paths) -> Self {
+    pub(crate) fn new(part: Box<TransferPart>, slot: Option<MemoryRange>, paths: Paths) -> Self {
         let start = Instant::now();
         let mut run = Self {
             copy_due: part.target.is_device(),
@@ -257,7 +258,8 @@ impl Run {
         // SAFETY: the operation's payload owns the source, which nobody writes meanwhile; the part
         // has the slot alone until it is finished; a write's window is as long.
         unsafe { in_host(source).copy_to(window) };
-        self.report.copy_time += start.elapsed();
+        self.asked_at = Instant::now();
+        self.report.copy_time += self.asked_at - start;
     }
 
     /// Whether the part has copied what it needs of the source of a write, and somebody waits for
@@ -293,7 +295,6 @@ impl Run {
 
     fn request(&mut self, stretch: Stretch) -> Option<Request> {
         let from = stretch.resume_at(self.direct_step());
-        self.asked_at = Instant::now();
         Some(Request {
             kind: self.part.kind,
             memory: stretch.memory.sub(from, stretch.memory.len() - from)?,
@@ -327,7 +328,9 @@ impl Run {
 
     /// What became of the copies, which are over.
     pub(crate) fn copied(&mut self, result: Result<(), Error>) {
-        self.report.copy_time += self.asked_at.elapsed();
+        let now = Instant::now();
+        self.report.copy_time += now - self.asked_at;
+        self.asked_at = now;
         self.copy_due = false;
         if let Err(error) = result {
             // How far they came is not known.
@@ -347,7 +350,9 @@ impl Run {
 
     /// What became of the request that `next` gave.
     pub(crate) fn complete(&mut self, result: Result<usize, Errno>) {
-        self.report.io_time += self.asked_at.elapsed();
+        let now = Instant::now();
+        self.report.io_time += now - self.asked_at;
+        self.asked_at = now;
         let Some(mut stretch) = self.now.take() else {
             return;
         };

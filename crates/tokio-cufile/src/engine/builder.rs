@@ -16,7 +16,7 @@ use super::{Engine, Shared};
 use crate::compat::{Devices, Executors, Pool, Ring, RingConfig};
 use crate::config::{CacheMode, CompatMode, Config, IoEngine};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::{EngineId, Prefault, SlotArena};
+use crate::memory::{EngineId, Prefault, ProcessMark, SlotArena};
 use crate::plan::route::{Asked, RingFacts};
 use crate::stats::Counters;
 
@@ -217,6 +217,7 @@ impl EngineBuilder {
             counters,
             ended: has_ended,
             process: std::process::id(),
+            mark: ProcessMark::new(),
         };
         Ok(Engine {
             shared: Arc::new(shared),

@@ -27,7 +27,7 @@ use crate::compat::Devices;
 use crate::config::Config;
 use crate::cuda::DeviceInfo;
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::EngineId;
+use crate::memory::{EngineId, ProcessMark};
 use crate::op::Request;
 use crate::plan::route::RingFacts;
 use crate::stats::{Counters, Stats};
@@ -76,6 +76,7 @@ pub(crate) struct Shared {
     counters: Arc<Counters>,
     ended: watch::Receiver<bool>,
     pub(crate) process: u32,
+    mark: ProcessMark,
 }
 
 impl Shared {
@@ -87,7 +88,7 @@ impl Shared {
     /// Whether this process is a child of the one that built the engine. Its threads are not
     /// here, and its locks may be held for ever.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
+        !self.mark.is_here()
     }
 
     pub(crate) fn check_process(&self) -> Result<()> {

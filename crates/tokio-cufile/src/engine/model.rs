@@ -27,8 +27,8 @@ impl Domain for Model {
 
 /// What a worker executes.
 pub(crate) enum Task {
-    /// Moves one part of a read or a write.
-    Transfer(TransferPart),
+    /// Moves one part of a read or a write. Boxed, since a part changes hands many times.
+    Transfer(Box<TransferPart>),
     /// Any other blocking call: open, sync, stat.
     Call(Arc<dyn Call>),
 }

@@ -18,6 +18,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
@@ -130,6 +131,47 @@ impl Mapping {
                 Ok(())
             }
             Err(errno) => Err(map_error(self.range.len(), errno)),
+        }
+    }
+}
+
+/// Tells the process that made it from its children, by one load: a byte that the kernel wipes in
+/// a child, however it was forked. An operation asks several times, and asking the kernel for the
+/// process's number takes a system call each time.
+#[derive(Debug)]
+pub(crate) struct ProcessMark {
+    /// `None` where the kernel does not wipe (before 4.14).
+    page: Option<Region>,
+    process: Pid,
+}
+
+impl ProcessMark {
+    /// The mark of this process.
+    pub(crate) fn new() -> Self {
+        let page = Region::map_plain(PAGE_SIZE_MIN).ok();
+        let page = page.filter(|page| page.advise(Advice::LinuxWipeOnFork).is_ok());
+        let mark = Self {
+            page,
+            process: rustix::process::getpid(),
+        };
+        if let Some(byte) = mark.byte() {
+            byte.store(1, Ordering::Relaxed);
+        }
+        mark
+    }
+
+    fn byte(&self) -> Option<&AtomicU8> {
+        let start = self.page.as_ref()?.start.cast();
+        // SAFETY: the region is mapped, readable and writable while the mark lives, and nobody else
+        // knows its address.
+        Some(unsafe { AtomicU8::from_ptr(start.as_ptr()) })
+    }
+
+    /// Whether this is the process that made the mark.
+    pub(crate) fn is_here(&self) -> bool {
+        match self.byte() {
+            Some(byte) => byte.load(Ordering::Relaxed) == 1,
+            None => rustix::process::getpid() == self.process,
         }
     }
 }
@@ -256,7 +298,7 @@ impl Region {
 
     fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
         // SAFETY: the range is this region's own, and the advice given by this file's callers
-        // (huge pages, no dump, no fork) changes no byte of it.
+        // (huge pages, no dump, no fork, wiped in children) changes no byte of it here.
         unsafe { mm::madvise(self.start.as_ptr(), self.len, advice) }
     }
 }
@@ -395,6 +437,21 @@ mod tests {
             len: 4096,
             sole_owner,
         });
+    }
+
+    #[test]
+    fn a_process_finds_its_mark_and_the_kernel_wipes_it_for_children() {
+        let mut mark = ProcessMark::new();
+        assert!(mark.is_here());
+        if let Some(byte) = mark.byte() {
+            // What a child finds.
+            byte.store(0, Ordering::Relaxed);
+            assert!(!mark.is_here());
+        }
+        mark.page = None;
+        assert!(mark.is_here());
+        mark.process = Pid::INIT;
+        assert!(!mark.is_here());
     }
 
     /// How many pages of the mapping are in memory, from the kernel's own table.

@@ -29,7 +29,7 @@ pub use device::{DeviceBuffer, DevicePart};
 pub use foreign::{ForeignMemory, PointerClass};
 pub use host::{HostBuffer, HostPart};
 pub use lent::Idle;
-pub(crate) use mapping::Prefault;
+pub(crate) use mapping::{Prefault, ProcessMark};
 pub(crate) use range::{EngineId, MemoryRange};
 pub(crate) use region::{DeviceRange, Region};
 pub(crate) use slots::SlotArena;

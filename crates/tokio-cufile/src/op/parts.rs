@@ -67,6 +67,30 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Of a plan. By which executor and under which conditions they go is said when they are
+    /// submitted.
+    pub(super) const fn new(
+        cut: Cut,
+        memory: Region,
+        device: Option<Arc<DeviceSide>>,
+        file: Arc<FileShared>,
+        kind: Kind,
+    ) -> Self {
+        Self {
+            cut,
+            device,
+            memory,
+            file,
+            kind,
+            in_place_by_ring: false,
+            staged_by_ring: false,
+            may_use_cache: false,
+            require: None,
+            digest: None,
+            let_go: false,
+        }
+    }
+
     fn target(&self, part: &RangesPart, len: usize) -> Target {
         match (part.scatter, &self.cut) {
             (Some(run), Cut::Many(_, runs)) => Target::Scatter {
@@ -106,7 +130,7 @@ impl Iterator for Parts {
                 worker: !by_ring,
             },
             stages: if slot { 2 } else { 1 },
-            task: Task::Transfer(TransferPart {
+            task: Task::Transfer(Box::new(TransferPart {
                 file: Arc::clone(&self.file),
                 kind: self.kind,
                 target: self.target(&next, len),
@@ -129,7 +153,7 @@ impl Iterator for Parts {
                     offset: next.offset,
                     len: part.len,
                 }),
-            }),
+            })),
         })
     }
 }

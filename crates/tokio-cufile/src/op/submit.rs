@@ -12,7 +12,6 @@ use crate::config::Priority;
 use crate::cuda::CudaEvent;
 use crate::engine::Model;
 use crate::error::{Error, Result};
-use crate::file::FileShared;
 use crate::plan::Kind;
 use crate::plan::route::{check_required, slots_go_by_ring};
 
@@ -29,12 +28,10 @@ impl<B: Send + 'static> Transfer<B> {
             self.pending = Some(Err(error));
             return;
         }
-        let (Some(handle), Some(Ok(pending)), Some(file)) =
-            (self.handle.take(), self.pending.take(), self.file.take())
-        else {
+        let (Some(handle), Some(Ok(pending))) = (self.handle.take(), self.pending.take()) else {
             return;
         };
-        self.issue(&handle, pending, file);
+        self.issue(&handle, pending);
         self.handle = Some(handle);
     }
 
@@ -55,25 +52,20 @@ impl<B: Send + 'static> Transfer<B> {
         })
     }
 
-    fn issue(
-        &mut self,
-        handle: &Handle<Model, Payload<B>>,
-        pending: Pending,
-        file: Arc<FileShared>,
-    ) {
+    fn issue(&mut self, handle: &Handle<Model, Payload<B>>, pending: Pending) {
         // The span is with the operation by now: its fields are said again.
         tracing::trace!(
             operation = %operation_of(self.kind),
             path = %self.path.display(),
             offset = self.offset,
             len = self.len,
-            parts = pending.cut.parts_total(),
+            parts = pending.parts.cut.parts_total(),
             "submitted"
         );
         self.submitted = Some(Instant::now());
         let ledger = match self.kind {
             Kind::Read => Role::None,
-            Kind::Write => Role::Write(Arc::clone(&file.ledger), self.offset),
+            Kind::Write => Role::Write(Arc::clone(&pending.parts.file.ledger), self.offset),
         };
         let total = self.runs.as_ref().map(|runs| runs.total());
         let after = std::mem::take(&mut self.after);
@@ -81,7 +73,7 @@ impl<B: Send + 'static> Transfer<B> {
             class: self.options.class(Priority::Normal),
             deadline: self.options.deadline(&self.engine),
             total: total.unwrap_or(self.len as u64),
-            parts: Box::new(self.parts(pending, file)),
+            parts: self.parts(pending),
             ledger,
             gated: !after.is_empty(),
         });
@@ -90,20 +82,19 @@ impl<B: Send + 'static> Transfer<B> {
         }
     }
 
-    fn parts(&self, pending: Pending, file: Arc<FileShared>) -> Parts {
-        let route = &pending.route;
-        Parts {
-            staged_by_ring: route.by_ring && slots_go_by_ring(&pending.outline),
-            in_place_by_ring: route.by_ring,
-            may_use_cache: route.may_use_cache && self.require.is_none(),
-            cut: pending.cut,
-            memory: pending.memory,
-            device: pending.device,
-            file,
-            kind: self.kind,
-            require: self.require,
-            digest: self.digest.clone(),
-            let_go: self.let_go,
-        }
+    /// The parts, with what was decided since they were planned.
+    fn parts(&self, pending: Pending) -> Box<Parts> {
+        let Pending {
+            mut parts,
+            outline,
+            route,
+        } = pending;
+        parts.staged_by_ring = route.by_ring && slots_go_by_ring(&outline);
+        parts.in_place_by_ring = route.by_ring;
+        parts.may_use_cache = route.may_use_cache && self.require.is_none();
+        parts.require = self.require;
+        parts.digest.clone_from(&self.digest);
+        parts.let_go = self.let_go;
+        parts
     }
 }

@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 use completion::{Handle, Settlement};
 
 use super::outcome::{Done, OpError};
-use super::parts::Cut;
+use super::parts::{Cut, Parts};
 use super::ranges::Ranges;
 use super::{CancelHandle, Options, digested, error_of};
-use crate::compat::DeviceSide;
 use crate::config::Priority;
 use crate::cuda::CudaEvent;
 use crate::digest::DigestState;
@@ -44,8 +43,6 @@ pub struct Transfer<B> {
     pub(super) handle: Option<Handle<Model, Payload<B>>>,
     /// What is left to do before it is submitted, or why it never will be.
     pub(super) pending: Option<Result<Pending>>,
-    /// Until it is submitted; its parts hold the file then, as long as they need it.
-    pub(super) file: Option<Arc<FileShared>>,
     pub(super) path: Arc<Path>,
     pub(super) kind: Kind,
     /// Of the first byte asked for.
@@ -87,11 +84,11 @@ struct Asked {
     exact: bool,
 }
 
+/// Small, since a future moves before it is polled.
 pub(super) struct Pending {
-    pub(super) cut: Cut,
+    /// They hold the file, as long as they need it.
+    pub(super) parts: Box<Parts>,
     pub(super) outline: Outline,
-    pub(super) memory: Region,
-    pub(super) device: Option<Arc<DeviceSide>>,
     pub(super) route: FileRoute,
 }
 
@@ -211,20 +208,21 @@ impl<B: IoBuf> Transfer<B> {
         let pending = engine.check_process().and(memory).and_then(|memory| {
             file.handle.check_access(kind)?;
             let (cut, outline) = cut(memory, &route)?;
+            let parts = Parts::new(cut, memory, device, Arc::clone(file), kind);
             Ok(Pending {
-                cut,
+                parts: Box::new(parts),
                 outline,
-                memory,
-                device,
                 route,
             })
         });
         let payload = Payload { buf, span };
-        let runs = pending.as_ref().ok().and_then(|pending| pending.cut.runs());
+        let runs = pending
+            .as_ref()
+            .ok()
+            .and_then(|pending| pending.parts.cut.runs());
         Self {
             handle: Some(Handle::new(&engine.core, payload)),
             pending: Some(pending),
-            file: Some(Arc::clone(file)),
             path: Arc::clone(&file.path),
             kind,
             offset,

@@ -22,7 +22,6 @@ impl<B: Send + 'static> Transfer<B> {
         Some(Transfer {
             handle: Some(handle.ok()?),
             pending: self.pending.take(),
-            file: self.file.take(),
             path: Arc::clone(&self.path),
             kind: self.kind,
             offset: self.offset,
