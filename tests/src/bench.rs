@@ -263,7 +263,7 @@ pub async fn assert_all_home(engine: &Engine) {
     // Parts that were let go before a thread came to them are given back when one does.
     let home = (0..YIELDS_MAX).any(|_| {
         let stats = engine.stats();
-        let all = [stats.bytes, stats.parts, stats.slots];
+        let all = [stats.bytes, stats.parts, stats.slots, stats.small_slots];
         let home = all.iter().all(|permits| permits.free == permits.capacity);
         if !home {
             std::thread::yield_now();

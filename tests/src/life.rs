@@ -26,7 +26,7 @@ pub fn until(mut condition: impl FnMut() -> bool) {
 pub fn until_idle(engine: &Engine) {
     until(|| engine.stats().operations_live == 0);
     let stats = engine.stats();
-    for permits in [stats.bytes, stats.parts, stats.slots] {
+    for permits in [stats.bytes, stats.parts, stats.slots, stats.small_slots] {
         let Permits { free, capacity, .. } = permits;
         assert_eq!(free, capacity, "{stats:?}");
     }

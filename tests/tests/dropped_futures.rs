@@ -98,9 +98,9 @@ fn in_flight_through_a_slot_both_are_kept_and_the_copy_is_left_out() {
     fs.hold(Kind::Read);
     let read = file.read_at(buffer.part(1..9000).unwrap(), 10).start();
     let held = fs.next_held();
-    assert_eq!(engine.stats().slots.in_flight, 1);
+    assert_eq!(engine.stats().small_slots.in_flight, 1);
     drop(read);
-    assert_eq!(engine.stats().slots.in_flight, 1);
+    assert_eq!(engine.stats().small_slots.in_flight, 1);
     assert_eq!(buffer.parts_out(), 1);
     held.release();
     block_on(buffer.idle());

@@ -42,7 +42,7 @@ fn poll(stream: &mut ReadStream, wakes: &Arc<Wakes>) -> Poll<Option<tokio_cufile
 fn until_home(engine: &Engine) {
     until(|| {
         let stats = engine.stats();
-        let all = [stats.bytes, stats.parts, stats.slots];
+        let all = [stats.bytes, stats.parts, stats.slots, stats.small_slots];
         all.iter().all(|permits| permits.free == permits.capacity)
     });
 }

@@ -147,15 +147,47 @@ fn warm_read(args: &Args, device: &DeviceInfo) -> Result<Contest> {
     ];
     entries.extend(sequential(device.ordinal));
     let others = [
-        ("ours, budget 128", Engine::builder().budget(128 << 20)),
+        ("ours, budget 64", Engine::builder().budget(64 << 20)),
         ("ours, budget 192", Engine::builder().budget(192 << 20)),
-        ("ours, 2M parts", Engine::builder().task_size(2 << 20).bounce_buffer_size(2 << 20)),
-        ("ours, 2M parts, budget 128", Engine::builder().task_size(2 << 20).bounce_buffer_size(2 << 20).budget(128 << 20)),
-        ("ours, pool 16, budget 128", Engine::builder().io(IoEngine::Pool).num_threads(16).budget(128 << 20)),
-        ("ours, pool 8, budget 128", Engine::builder().io(IoEngine::Pool).budget(128 << 20)),
-        ("ours, pool 10, 2M, budget 128", Engine::builder().io(IoEngine::Pool).num_threads(10).task_size(2 << 20).bounce_buffer_size(2 << 20).budget(128 << 20)),
+        (
+            "ours, 2M parts",
+            Engine::builder()
+                .task_size(2 << 20)
+                .bounce_buffer_size(2 << 20),
+        ),
+        (
+            "ours, 2M parts, budget 128",
+            Engine::builder()
+                .task_size(2 << 20)
+                .bounce_buffer_size(2 << 20)
+                .budget(128 << 20),
+        ),
+        (
+            "ours, pool 16, budget 128",
+            Engine::builder()
+                .io(IoEngine::Pool)
+                .num_threads(16)
+                .budget(128 << 20),
+        ),
+        (
+            "ours, pool 8, budget 128",
+            Engine::builder().io(IoEngine::Pool).budget(128 << 20),
+        ),
+        (
+            "ours, pool 10, 2M, budget 128",
+            Engine::builder()
+                .io(IoEngine::Pool)
+                .num_threads(10)
+                .task_size(2 << 20)
+                .bounce_buffer_size(2 << 20)
+                .budget(128 << 20),
+        ),
     ];
-    entries.extend(others.into_iter().map(|(name, builder)| ours::entry(name, device.ordinal, builder, Shape::Whole)));
+    entries.extend(
+        others
+            .into_iter()
+            .map(|(name, builder)| ours::entry(name, device.ordinal, builder, Shape::Whole)),
+    );
     entries.extend(kvikio(args, &[KVIKIO, KVIKIO_16_LARGE]));
     Ok(Contest {
         workload: "gpu-warm-read",

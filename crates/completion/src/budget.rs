@@ -5,8 +5,8 @@
 pub struct Cost {
     /// Bytes in flight.
     pub bytes: u64,
-    /// Whether it needs a staging slot.
-    pub slot: bool,
+    /// The staging slot that it needs.
+    pub slot: Option<SlotSize>,
     /// Whether it occupies a worker thread while it lasts.
     pub worker: bool,
 }
@@ -14,8 +14,19 @@ pub struct Cost {
 impl Cost {
     /// In the order of [`Budget::resources`].
     const fn amounts(self) -> [u64; RESOURCES] {
-        [self.bytes, 1, self.slot as u64, self.worker as u64]
+        let small = matches!(self.slot, Some(SlotSize::Small)) as u64;
+        let large = matches!(self.slot, Some(SlotSize::Large)) as u64;
+        [self.bytes, 1, large, small, self.worker as u64]
     }
+}
+
+/// Slots come in two sizes, so that many small parts can be in flight without as many large slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SlotSize {
+    /// Of [`Limits::small_slots`].
+    Small,
+    /// Of [`Limits::slots`].
+    Large,
 }
 
 /// How much there is of one resource, and how much of that only urgent operations may take.
@@ -35,8 +46,10 @@ pub struct Limits {
     /// Parts in flight: what the backend takes at once, so that nothing waits behind the
     /// scheduler's back.
     pub parts: Limit,
-    /// Staging slots.
+    /// Large staging slots.
     pub slots: Limit,
+    /// Small staging slots. They are numbered after the large ones.
+    pub small_slots: Limit,
     /// Worker threads.
     pub workers: Limit,
     /// Operations that may wait.
@@ -116,8 +129,10 @@ pub struct Census {
     pub bytes: Account,
     /// Parts in flight.
     pub parts: Account,
-    /// Staging slots.
+    /// Large staging slots.
     pub slots: Account,
+    /// Small staging slots.
+    pub small_slots: Account,
     /// Worker threads.
     pub workers: Account,
     /// Operations that wait for permits, or for earlier writes of their file.
@@ -137,6 +152,7 @@ impl Census {
         self.bytes.is_conserved()
             && self.parts.is_conserved()
             && self.slots.is_conserved()
+            && self.small_slots.is_conserved()
             && self.workers.is_conserved()
     }
 
@@ -147,12 +163,13 @@ impl Census {
     }
 }
 
-/// How many resources there are: bytes, parts, slots, workers.
-const RESOURCES: usize = 4;
+/// How many resources there are: bytes, parts, large slots, small slots, workers.
+const RESOURCES: usize = 5;
 const BYTES: usize = 0;
 const PARTS: usize = 1;
 const SLOTS: usize = 2;
-const WORKERS: usize = 3;
+const SMALL_SLOTS: usize = 3;
+const WORKERS: usize = 4;
 
 /// One resource: its account, and what urgent operations hold of it.
 #[derive(Clone, Copy, Debug)]
@@ -190,7 +207,13 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let limits = [limits.bytes, limits.parts, limits.slots, limits.workers];
+        let limits = [
+            limits.bytes,
+            limits.parts,
+            limits.slots,
+            limits.small_slots,
+            limits.workers,
+        ];
         Self {
             resources: limits.map(Resource::new),
         }
@@ -206,6 +229,10 @@ impl Budget {
 
     pub(crate) const fn slots(&self) -> Account {
         self.resources[SLOTS].account
+    }
+
+    pub(crate) const fn small_slots(&self) -> Account {
+        self.resources[SMALL_SLOTS].account
     }
 
     pub(crate) const fn workers(&self) -> Account {
@@ -272,8 +299,12 @@ impl Budget {
     }
 
     /// Gives a slot back ahead of its part: what a broken policy does.
-    pub(crate) fn free_slot_early(&mut self) {
-        self.resources[SLOTS]
+    pub(crate) fn free_slot_early(&mut self, size: SlotSize) {
+        let slots = match size {
+            SlotSize::Small => SMALL_SLOTS,
+            SlotSize::Large => SLOTS,
+        };
+        self.resources[slots]
             .account
             .shift(1, Standing::Issued, Standing::Free);
     }

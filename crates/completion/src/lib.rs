@@ -45,7 +45,7 @@ mod ticket;
 mod timers;
 mod wakers;
 
-pub use crate::budget::{Account, Census, Cost, Limit, Limits};
+pub use crate::budget::{Account, Census, Cost, Limit, Limits, SlotSize};
 pub use crate::core::{Core, Drained};
 pub use crate::disposer::Disposal;
 pub use crate::domain::{Class, Domain, Environment, Part, PartOutcome, Report, Tick};

@@ -70,6 +70,7 @@ fn dropped_while_issued_it_is_kept_until_it_is_quiet() {
 fn dropped_between_stages_the_next_stage_is_skipped_and_the_slot_stays() {
     let world = World::<WhenQuiet>::new(Limits {
         slots: limit(1, 0),
+        small_slots: limit(0, 0),
         ..limits()
     });
     let mut job = world.submit(Want::read(&[8]).through_slot(2));

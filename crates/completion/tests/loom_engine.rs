@@ -17,6 +17,7 @@ fn world() -> World<WhenQuiet> {
     World::new(Limits {
         parts: limit(1, 0),
         slots: limit(1, 0),
+        small_slots: limit(0, 0),
         ..limits()
     })
 }

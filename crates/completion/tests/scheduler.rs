@@ -168,6 +168,7 @@ fn urgent_has_a_reserve_that_nobody_else_can_take() {
         bytes: limit(1000, 100),
         parts: limit(4, 1),
         slots: limit(2, 1),
+        small_slots: limit(0, 0),
         ..limits()
     });
     let bulk: Vec<_> = (0..10)
@@ -185,6 +186,7 @@ fn urgent_has_a_reserve_that_nobody_else_can_take() {
 fn slots_in_reserve_are_for_urgent_only() {
     let world = World::<WhenQuiet>::new(Limits {
         slots: limit(2, 1),
+        small_slots: limit(0, 0),
         ..limits()
     });
     let normal: Vec<_> = (0..2)

@@ -131,6 +131,7 @@ fn whole<P: ReleasePolicy>() {
         bytes: limit(900, 300),
         parts: limit(12, 1),
         slots: limit(9, 1),
+        small_slots: limit(0, 0),
         queued_max: 4,
         ..limits()
     });

@@ -34,6 +34,7 @@ impl<P: ReleasePolicy> Simulation<P> {
             bytes: limit(1000, 300),
             parts: limit(40, 2),
             slots: limit(20, 1),
+            small_slots: limit(0, 0),
             queued_max: 20,
             ..support::limits()
         };

@@ -28,8 +28,10 @@ pub struct Stats {
     pub parts: Permits,
     /// Worker threads of the pool, against [`Config::num_threads`](crate::Config::num_threads).
     pub workers: Permits,
-    /// Staging slots.
+    /// Staging slots of [`Config::bounce_buffer_size`](crate::Config::bounce_buffer_size).
     pub slots: Permits,
+    /// Staging slots of 64 KiB, for small parts.
+    pub small_slots: Permits,
 }
 
 /// How one bounded resource is spread. The four parts add up to the capacity, always.
@@ -94,6 +96,7 @@ impl Counters {
             parts: census.parts.into(),
             workers: census.workers.into(),
             slots: census.slots.into(),
+            small_slots: census.small_slots.into(),
         }
     }
 }

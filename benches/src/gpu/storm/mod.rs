@@ -304,6 +304,7 @@ fn missing(stats: &Stats) -> Option<String> {
         ("parts", stats.parts),
         ("workers", stats.workers),
         ("slots", stats.slots),
+        ("small slots", stats.small_slots),
     ];
     let mut missing: Vec<String> = resources
         .iter()

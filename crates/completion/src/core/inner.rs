@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Drained;
-use crate::budget::{Budget, Cost, Limits, Standing};
+use crate::budget::{Budget, Cost, Limits, SlotSize, Standing};
 use crate::disposer::DisposalList;
 use crate::domain::{Class, Domain, Environment, Tick};
 use crate::ledger::{Doubt, Ledger};
@@ -29,7 +29,7 @@ pub(super) struct Inner<D: Domain> {
     /// Admitted operations that wait for earlier writes of their file, or for their gate.
     pub(super) barriers: BTreeMap<u64, Arc<Operation<D>>>,
     pub(super) budget: Budget,
-    pub(super) free_slots: Vec<u32>,
+    pub(super) free_slots: FreeSlots,
     pub(super) in_flight: Table<InFlight<D>>,
     pub(super) timers: Timers<D>,
     pub(super) disposal: DisposalList<D>,
@@ -59,6 +59,45 @@ pub(super) type LostWrite<D> = (
     Arc<Ledger<<D as Domain>::Fault>>,
     Doubt<<D as Domain>::Fault>,
 );
+
+/// Which slots are free: large ones are numbered from 0 on, small ones after them.
+pub(super) struct FreeSlots {
+    large: Vec<u32>,
+    small: Vec<u32>,
+    first_small: u32,
+}
+
+impl FreeSlots {
+    fn new(large: u32, small: u32) -> Self {
+        let end = large
+            .checked_add(small)
+            .expect("fewer than 2^32 parts and slots");
+        Self {
+            large: (0..large).rev().collect(),
+            small: (large..end).rev().collect(),
+            first_small: large,
+        }
+    }
+
+    fn take(&mut self, size: SlotSize) -> u32 {
+        let free = match size {
+            SlotSize::Small => &mut self.small,
+            SlotSize::Large => &mut self.large,
+        };
+        free.pop().expect("a slot permit stands for a free slot")
+    }
+
+    pub(super) fn give(&mut self, slot: Option<u32>) {
+        let Some(slot) = slot else {
+            return;
+        };
+        if slot < self.first_small {
+            self.large.push(slot);
+        } else {
+            self.small.push(slot);
+        }
+    }
+}
 
 /// What a transition owes the outside, done after the locks are gone.
 pub(super) struct Effects<D: Domain> {
@@ -112,7 +151,10 @@ impl<D: Domain> Inner<D> {
             scheduler: Scheduler::new(),
             barriers: BTreeMap::new(),
             budget: Budget::new(limits),
-            free_slots: (0..count(limits.slots.capacity)).rev().collect(),
+            free_slots: FreeSlots::new(
+                count(limits.slots.capacity),
+                count(limits.small_slots.capacity),
+            ),
             in_flight: Table::new(count(limits.parts.capacity)),
             timers: Timers::new(),
             disposal: DisposalList::new(),
@@ -256,11 +298,7 @@ impl<D: Domain> Inner<D> {
         let urgent = class == Class::Urgent;
         self.budget
             .shift(part.cost, urgent, Standing::Free, Standing::Reserved);
-        let slot = part.cost.slot.then(|| {
-            self.free_slots
-                .pop()
-                .expect("a slot permit stands for a free slot")
-        });
+        let slot = part.cost.slot.map(|size| self.free_slots.take(size));
         let key = self.in_flight.insert(InFlight {
             operation: Some(operation),
             offset: part.offset,

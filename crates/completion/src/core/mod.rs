@@ -89,6 +89,7 @@ impl<D: Domain> Core<D> {
             bytes: inner.budget.bytes(),
             parts: inner.budget.parts(),
             slots: inner.budget.slots(),
+            small_slots: inner.budget.small_slots(),
             workers: inner.budget.workers(),
             queued: inner.queued(),
             live: inner.live,

@@ -56,7 +56,7 @@ impl<D: Domain> Inner<D> {
         };
         self.budget
             .shift(part.cost, part.urgent, Standing::Reserved, Standing::Free);
-        self.free_slots.extend(part.slot);
+        self.free_slots.give(part.slot);
         if let Some(operation) = part.operation {
             let mut state = operation.lock();
             if state.is_live() {
@@ -74,9 +74,10 @@ impl<D: Domain> Inner<D> {
         part.stage = part.stage.saturating_add(1);
         if part.slot.is_some() && D::Policy::slot_is_free_after(part.stage, part.stages) {
             // Only a broken policy says so before the last stage.
-            self.free_slots.extend(part.slot.take());
-            part.cost.slot = false;
-            self.budget.free_slot_early();
+            self.free_slots.give(part.slot.take());
+            if let Some(size) = part.cost.slot.take() {
+                self.budget.free_slot_early(size);
+            }
             return Next::Proceed;
         }
         self.report(key, clock)
@@ -149,7 +150,7 @@ impl<D: Domain> Inner<D> {
             self.budget
                 .shift(part.cost, part.urgent, part.standing, Standing::Free);
         }
-        self.free_slots.extend(part.slot);
+        self.free_slots.give(part.slot);
         let mut state = operation.lock();
         if !state.is_live() {
             return None;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tokio_cufile_completion::{
     Census, Class, Core, Cost, Disposal, Domain, Doubt, Environment, Handle, IssuedPart, Ledger,
-    Limit, Limits, Part, ReleasePolicy, Report, Role, Settlement, Spec, Tick,
+    Limit, Limits, Part, ReleasePolicy, Report, Role, Settlement, SlotSize, Spec, Tick,
 };
 
 use self::hardware::{Buffer, Memory, Started, Touch};
@@ -123,6 +123,7 @@ pub(crate) const fn limits() -> Limits {
         bytes: limit(1000, 0),
         parts: limit(4, 0),
         slots: limit(2, 0),
+        small_slots: limit(0, 0),
         workers: limit(0, 0),
         queued_max: 64,
         quiet_limit: QUIET_LIMIT,
@@ -273,7 +274,7 @@ pub(crate) struct Want {
     pub(crate) parts: Vec<u64>,
     pub(crate) class: Class,
     pub(crate) deadline: Option<u64>,
-    pub(crate) slot: bool,
+    pub(crate) slot: Option<SlotSize>,
     pub(crate) worker: bool,
     pub(crate) gated: bool,
     pub(crate) stages: u8,
@@ -289,7 +290,7 @@ impl Want {
             parts: parts.to_vec(),
             class: Class::Normal,
             deadline: None,
-            slot: false,
+            slot: None,
             worker: false,
             gated: false,
             stages: 1,
@@ -322,7 +323,13 @@ impl Want {
     }
 
     pub(crate) const fn through_slot(mut self, stages: u8) -> Self {
-        self.slot = true;
+        self.slot = Some(SlotSize::Large);
+        self.stages = stages;
+        self
+    }
+
+    pub(crate) const fn through_small_slot(mut self, stages: u8) -> Self {
+        self.slot = Some(SlotSize::Small);
         self.stages = stages;
         self
     }

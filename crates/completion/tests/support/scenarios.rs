@@ -92,6 +92,7 @@ pub(crate) fn a_lost_write_reaches_the_next_sync<P: ReleasePolicy>() {
 pub(crate) fn a_slot_is_held_to_the_last_stage<P: ReleasePolicy>() {
     let world = World::<P>::new(tokio_cufile_completion::Limits {
         slots: limit(1, 0),
+        small_slots: limit(0, 0),
         ..limits()
     });
     let mut first = world.submit(Want::read(&[8]).through_slot(2));

@@ -105,7 +105,8 @@ pub struct Config {
     /// Bytes in one staging slot. Default: 4 MiB, one part.
     pub bounce_buffer_size: usize,
     /// Bytes of all parts in flight. The staging slots have memory of their own, at most as much
-    /// again, which is obtained when they are first used. Default: 64 MiB.
+    /// again, of which an eighth at most is in slots of 64 KiB for small parts. It is obtained when
+    /// it is first used, and pinned when the first device is. Default: 128 MiB.
     pub budget: usize,
     /// Operations that may wait at once; one more fails with `QueueFull`. Default: 1,048,576.
     pub queued_operations_max: usize,
@@ -127,7 +128,7 @@ impl Default for Config {
             registered_buffers: false,
             copy_threads: false,
             bounce_buffer_size: 4 << 20,
-            budget: 64 << 20,
+            budget: 128 << 20,
             queued_operations_max: 1 << 20,
             quiet_limit: Duration::from_secs(30),
         }

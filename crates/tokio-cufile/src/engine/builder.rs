@@ -16,7 +16,7 @@ use super::{Engine, Shared};
 use crate::compat::{Devices, Executors, Pool, Ring, RingConfig};
 use crate::config::{CacheMode, CompatMode, Config, IoEngine};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::{EngineId, Prefault, ProcessMark, SlotArena};
+use crate::memory::{EngineId, Prefault, ProcessMark, SlotArena, SlotLayout};
 use crate::plan::route::{Asked, RingFacts};
 use crate::stats::Counters;
 
@@ -173,8 +173,12 @@ impl EngineBuilder {
         } else {
             Prefault::OnTouch
         };
-        let slot_count = slot_count(&config);
-        let slots = SlotArena::new(slot_count, config.bounce_buffer_size, prefault)?;
+        let layout = SlotLayout::new(
+            config.budget,
+            config.bounce_buffer_size,
+            parts_max(&config, true),
+        );
+        let slots = SlotArena::new(layout, prefault)?;
         let (slots, counters) = (Arc::new(slots), Arc::new(Counters::default()));
         let ring = start_ring(&config, &slots, &counters);
         let ring_facts = match &ring {
@@ -188,7 +192,7 @@ impl EngineBuilder {
         let clock = Clock::new();
         let bells = Arc::new(Bells::default());
         let lost_writes = Arc::new(LostWrites::default());
-        let limits = limits(&config, slot_count, ring.is_ok());
+        let limits = limits(&config, layout, ring.is_ok());
         let executors = Arc::new(Executors {
             pool: Pool::start(config.num_threads, &slots, &counters)?,
             ring: ring.ok(),
@@ -204,7 +208,7 @@ impl EngineBuilder {
         let core = Core::new(limits, Box::new(host));
         let (ended, has_ended) = watch::channel(false);
         threads::start(&core, &bells, clock, ended)?;
-        tracing::info!(?config, slot_count, ring = ?ring_facts, "engine built");
+        tracing::info!(?config, ?layout, ring = ?ring_facts, "engine built");
         let shared = Shared {
             id: EngineId::unique(),
             config,
@@ -212,6 +216,7 @@ impl EngineBuilder {
             lost_writes,
             ring: ring_facts,
             devices,
+            slots: layout,
             clock,
             bells,
             counters,
@@ -256,13 +261,7 @@ const fn parts_max(config: &Config, ring: bool) -> usize {
     config.num_threads + if ring { config.queue_depth } else { 0 }
 }
 
-/// As many as the budget holds, and no more than can be in use at once.
-fn slot_count(config: &Config) -> usize {
-    let affordable = config.budget / config.bounce_buffer_size;
-    affordable.min(parts_max(config, true)).max(1)
-}
-
-fn limits(config: &Config, slot_count: usize, ring: bool) -> Limits {
+fn limits(config: &Config, layout: SlotLayout, ring: bool) -> Limits {
     let part_max = config.task_size.max(config.bounce_buffer_size);
     let share = |all: usize| match all {
         0 | 1 => 0,
@@ -280,7 +279,8 @@ fn limits(config: &Config, slot_count: usize, ring: bool) -> Limits {
             reserve: bytes_reserve as u64,
         },
         parts: limit(parts_max(config, ring)),
-        slots: limit(slot_count),
+        slots: limit(layout.large),
+        small_slots: limit(layout.small),
         workers: limit(config.num_threads),
         queued_max: config.queued_operations_max,
         quiet_limit: config.quiet_limit,

@@ -27,7 +27,7 @@ use crate::compat::Devices;
 use crate::config::Config;
 use crate::cuda::DeviceInfo;
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::{EngineId, ProcessMark};
+use crate::memory::{EngineId, ProcessMark, SlotLayout};
 use crate::op::Request;
 use crate::plan::route::RingFacts;
 use crate::stats::{Counters, Stats};
@@ -71,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) lost_writes: Arc<LostWrites>,
     pub(crate) ring: RingFacts,
     pub(crate) devices: Arc<Devices>,
+    pub(crate) slots: SlotLayout,
     clock: Clock,
     bells: Arc<Bells>,
     counters: Arc<Counters>,

@@ -32,5 +32,5 @@ pub use lent::Idle;
 pub(crate) use mapping::{Prefault, ProcessMark};
 pub(crate) use range::{EngineId, MemoryRange};
 pub(crate) use region::{DeviceRange, Region};
-pub(crate) use slots::SlotArena;
+pub(crate) use slots::{SlotArena, SlotLayout};
 pub(crate) use span::Span;

@@ -8,7 +8,7 @@ use crate::compat::{DeviceSide, PartDigest, Target, TransferPart};
 use crate::digest::DigestState;
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
-use crate::memory::Region;
+use crate::memory::{Region, SlotLayout};
 use crate::plan::ranges::{RangesPart, RangesPlan, Runs};
 use crate::plan::{Kind, Lane, Plan};
 use crate::receipt::PathClass;
@@ -57,6 +57,7 @@ pub(super) struct Parts {
     pub(super) memory: Region,
     pub(super) file: Arc<FileShared>,
     pub(super) kind: Kind,
+    slots: SlotLayout,
     pub(super) in_place_by_ring: bool,
     pub(super) staged_by_ring: bool,
     pub(super) may_use_cache: bool,
@@ -75,6 +76,7 @@ impl Parts {
         device: Option<Arc<DeviceSide>>,
         file: Arc<FileShared>,
         kind: Kind,
+        slots: SlotLayout,
     ) -> Self {
         Self {
             cut,
@@ -82,6 +84,7 @@ impl Parts {
             memory,
             file,
             kind,
+            slots,
             in_place_by_ring: false,
             staged_by_ring: false,
             may_use_cache: false,
@@ -120,7 +123,8 @@ impl Iterator for Parts {
             Lane::DirectViaSlot { .. } => self.staged_by_ring,
             Lane::Buffered | Lane::BufferedViaSlot => false,
         };
-        let slot = part.lane.is_via_slot();
+        let slot_len = part.lane.slot_len(part.len);
+        let slot = slot_len.map(|len| self.slots.size_for(len));
         Some(Part {
             offset: next.offset,
             len: part.len,
@@ -129,7 +133,7 @@ impl Iterator for Parts {
                 slot,
                 worker: !by_ring,
             },
-            stages: if slot { 2 } else { 1 },
+            stages: if slot.is_some() { 2 } else { 1 },
             task: Task::Transfer(Box::new(TransferPart {
                 file: Arc::clone(&self.file),
                 kind: self.kind,

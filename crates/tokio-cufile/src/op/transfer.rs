@@ -208,7 +208,7 @@ impl<B: IoBuf> Transfer<B> {
         let pending = engine.check_process().and(memory).and_then(|memory| {
             file.handle.check_access(kind)?;
             let (cut, outline) = cut(memory, &route)?;
-            let parts = Parts::new(cut, memory, device, Arc::clone(file), kind);
+            let parts = Parts::new(cut, memory, device, Arc::clone(file), kind, engine.slots);
             Ok(Pending {
                 parts: Box::new(parts),
                 outline,

@@ -106,9 +106,13 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    /// Whether a part that goes by it takes a staging slot.
-    pub(crate) const fn is_via_slot(self) -> bool {
-        matches!(self, Self::DirectViaSlot { .. } | Self::BufferedViaSlot)
+    /// Bytes of the slot that a part of `len` bytes takes by it, if it takes one.
+    pub(crate) const fn slot_len(self, len: u64) -> Option<u64> {
+        match self {
+            Self::DirectViaSlot { io_len, .. } => Some(io_len),
+            Self::BufferedViaSlot => Some(len),
+            Self::DirectInPlace | Self::Buffered => None,
+        }
     }
 }
 

@@ -385,7 +385,7 @@ proptest! {
                 check_direct(&request, &part);
             }
             let on_device = request.place == Place::Device;
-            prop_assert!(part.lane.is_via_slot() || !on_device, "out of reach: {part:?}");
+            prop_assert!(part.lane.slot_len(part.len).is_some() || !on_device, "out of reach: {part:?}");
             prop_assert!(part.lane != Lane::BufferedViaSlot || on_device);
             match part.lane {
                 Lane::DirectInPlace => seen.in_place += part.len,

@@ -415,7 +415,7 @@ mod tests {
     use completion::Census;
 
     use super::*;
-    use crate::memory::Prefault;
+    use crate::memory::{Prefault, SlotLayout};
 
     #[test]
     fn a_completion_that_names_nothing_in_flight_is_counted_and_dropped() {
@@ -428,7 +428,7 @@ mod tests {
                 copy_threads: false,
             },
             Arc::new(Inbox::new(4).unwrap()),
-            Arc::new(SlotArena::new(1, 4096, Prefault::OnTouch).unwrap()),
+            Arc::new(SlotArena::new(SlotLayout::new(4096, 4096, 1), Prefault::OnTouch).unwrap()),
             Arc::clone(&counters),
         );
         // Where there is no ring, there is nothing to get wrong.
