@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use completion::{IssuedPart, SlotId, Ticket, Wakers};
+use completion::{IssuedPart, SlotId, Wakers};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
@@ -116,7 +116,8 @@ impl Driver {
     /// unfinished, and ring, slots and files stay for ever. What comes in goes back.
     fn give_up(&mut self) {
         tracing::error!("the ring thread panicked; its operations are quarantined");
-        for InFlight { ticket, run, .. } in self.table.drain() {
+        for InFlight { staged, .. } in self.table.drain() {
+            let Staged { ticket, run } = *staged;
             #[expect(
                 clippy::disallowed_methods,
                 reason = "the kernel may still use its file"
@@ -170,10 +171,7 @@ impl Driver {
         while let Some(job) = self.inbox.take() {
             match job {
                 Job::Start(part) => self.begin(part),
-                Job::Resume(staged) => {
-                    let Staged { ticket, run } = *staged;
-                    self.go_on(ticket, run);
-                }
+                Job::Resume(staged) => self.go_on(staged),
             }
         }
     }
@@ -193,15 +191,17 @@ impl Driver {
         if run.lets_go() {
             ticket.let_go();
         }
-        self.go_on(ticket, run);
+        self.go_on(Box::new(Staged { ticket, run }));
     }
 
     /// Hands the part's next request to the kernel, or ends the part.
-    fn go_on(&mut self, ticket: Ticket<Model>, mut run: Run) {
+    fn go_on(&mut self, mut staged: Box<Staged>) {
+        let Staged { ticket, run } = &mut *staged;
         let request = match run.next(|| ticket.advance()) {
             Some(Step::Io(request)) => request,
-            Some(Step::Copy) => return self.copy(Box::new(Staged { ticket, run })),
+            Some(Step::Copy) => return self.copy(staged),
             None => {
+                let Staged { ticket, run } = *staged;
                 let outcome = run.finish(|| ticket.advance());
                 self.counters.add(&outcome.report);
                 return ticket.finish_with(outcome, &mut self.wakers);
@@ -213,9 +213,9 @@ impl Driver {
         let slot = ticket
             .slot()
             .filter(|_| self.slots_registered && request.in_slot);
-        let entry = entry_of(&request, &run, slot);
+        let entry = entry_of(&request, run, slot);
         let asked = request.memory.len();
-        let user_data = self.table.insert(InFlight { ticket, run, asked });
+        let user_data = self.table.insert(InFlight { staged, asked });
         self.push(&entry.user_data(user_data));
     }
 
@@ -230,10 +230,9 @@ impl Driver {
         }
     }
 
-    fn copied(&mut self, staged: Box<Staged>, result: Result<(), Error>) {
-        let Staged { ticket, mut run } = *staged;
-        run.copied(result);
-        self.go_on(ticket, run);
+    fn copied(&mut self, mut staged: Box<Staged>, result: Result<(), Error>) {
+        staged.run.copied(result);
+        self.go_on(staged);
     }
 
     fn finish_copies(&mut self) {
@@ -273,12 +272,7 @@ impl Driver {
     }
 
     fn completed(&mut self, user_data: u64, result: i32) {
-        let Some(InFlight {
-            ticket,
-            mut run,
-            asked,
-        }) = self.table.remove(user_data)
-        else {
+        let Some(InFlight { mut staged, asked }) = self.table.remove(user_data) else {
             self.counters.stray_completion();
             return;
         };
@@ -289,8 +283,8 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
-        run.complete(result);
-        self.go_on(ticket, run);
+        staged.run.complete(result);
+        self.go_on(staged);
     }
 
     /// Submits what was pushed and waits for `want` completions. An error leaves everything where

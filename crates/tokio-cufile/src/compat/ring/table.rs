@@ -1,16 +1,12 @@
 //! Parts that the kernel knows of, found again by `user_data` (I5, I6).
 
-use completion::Ticket;
-
-use crate::compat::run::Run;
-use crate::engine::Model;
+use crate::compat::devices::Staged;
 
 /// A part in flight, with everything that the kernel can touch on its behalf: the run holds the
 /// file, the ticket holds the permits and the slot, and the operation's payload, which the ticket
 /// keeps, owns the memory.
 pub(super) struct InFlight {
-    pub(super) ticket: Ticket<Model>,
-    pub(super) run: Run,
+    pub(super) staged: Box<Staged>,
     /// Bytes that the entry in the ring asks for: a result above it is a fault of the protocol.
     pub(super) asked: usize,
 }
