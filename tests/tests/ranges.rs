@@ -304,7 +304,10 @@ fn dropped_in_flight_the_buffer_is_kept_and_the_copies_are_left_out() {
     let held = fs.next_held();
     assert_eq!(engine.stats().small_slots.in_flight, 1);
     drop(read);
-    assert_eq!((buffer.parts_out(), engine.stats().small_slots.in_flight), (1, 1));
+    assert_eq!(
+        (buffer.parts_out(), engine.stats().small_slots.in_flight),
+        (1, 1)
+    );
     held.release();
     fs.pass(Kind::Read);
     block_on(buffer.idle());

@@ -27,6 +27,9 @@ use crate::receipt::{Backend, DataPath, PathClass};
 /// `EINTR` and `EAGAIN` in a row, without a byte between them, before it is an error.
 const RETRIES_MAX: u32 = 1024;
 
+/// What takes longer to copy than to hand to another thread: about 10 microseconds (an estimate).
+const COPY_MUCH: usize = 64 << 10;
+
 /// The unit in which the page cache holds a file.
 const PAGE_SIZE: usize = 4096;
 
@@ -69,6 +72,8 @@ pub(crate) struct Request {
     /// Holds up whoever makes it: served by copying from the page cache, or by a file system that
     /// does not let go before it has the bytes.
     pub(crate) blocks: bool,
+    /// Copies what was found in the page cache, and enough of it to occupy a processor.
+    pub(crate) copies_much: bool,
     /// The memory is the part's slot.
     pub(crate) in_slot: bool,
     direct: bool,
@@ -300,6 +305,7 @@ impl Run {
             memory: stretch.memory.sub(from, stretch.memory.len() - from)?,
             offset: stretch.offset + from as u64,
             blocks: stretch.way != Way::Direct || self.part.file.route.may_block,
+            copies_much: stretch.way == Way::Cached && stretch.memory.len() > from + COPY_MUCH,
             in_slot: stretch.in_slot,
             direct: stretch.way == Way::Direct,
         })

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::copies::{Copies, NAP};
 use super::inbox::Inbox;
 use super::table::{InFlight, Table};
+use super::throttle::Throttle;
 use super::{RingConfig, probe};
 use crate::compat::devices::Staged;
 use crate::compat::job::Job;
@@ -53,6 +54,7 @@ pub(super) struct Driver {
     slots_registered: bool,
     counters: Arc<Counters>,
     copies: Copies,
+    throttle: Throttle<(Box<Staged>, Request)>,
     copy_threads: bool,
     spin: Duration,
     /// Small parts in a row, each of which came when no other was there.
@@ -90,6 +92,7 @@ impl Driver {
             slots,
             counters,
             copies: Copies::new(),
+            throttle: Throttle::new(),
             copy_threads: config.copy_threads,
             spin: config.spin,
             lone_parts: 0,
@@ -125,6 +128,7 @@ impl Driver {
             std::mem::forget(run);
             drop(ticket);
         }
+        self.throttle.drain().for_each(drop);
         self.inbox.retire();
     }
 
@@ -163,6 +167,7 @@ impl Driver {
         self.inbox.is_closed()
             && self.inbox.is_empty()
             && self.table.is_empty()
+            && self.throttle.is_empty()
             && self.copies.is_idle()
     }
 
@@ -210,12 +215,23 @@ impl Driver {
         if run.is_retrying() {
             thread::yield_now();
         }
-        let slot = ticket
-            .slot()
-            .filter(|_| self.slots_registered && request.in_slot);
-        let entry = entry_of(&request, run, slot);
-        let asked = request.memory.len();
-        let user_data = self.table.insert(InFlight { staged, asked });
+        if !request.copies_much {
+            return self.hand_in(staged, request);
+        }
+        if let Some((staged, request)) = self.throttle.admit((staged, request)) {
+            self.hand_in(staged, request);
+        }
+    }
+
+    fn hand_in(&mut self, staged: Box<Staged>, request: Request) {
+        let slot = staged.ticket.slot();
+        let slot = slot.filter(|_| self.slots_registered && request.in_slot);
+        let entry = entry_of(&request, &staged.run, slot);
+        let user_data = self.table.insert(InFlight {
+            staged,
+            asked: request.memory.len(),
+            throttled: request.copies_much,
+        });
         self.push(&entry.user_data(user_data));
     }
 
@@ -272,10 +288,18 @@ impl Driver {
     }
 
     fn completed(&mut self, user_data: u64, result: i32) {
-        let Some(InFlight { mut staged, asked }) = self.table.remove(user_data) else {
+        let Some(in_flight) = self.table.remove(user_data) else {
             self.counters.stray_completion();
             return;
         };
+        let InFlight {
+            mut staged, asked, ..
+        } = in_flight;
+        if in_flight.throttled
+            && let Some((next, request)) = self.throttle.ended()
+        {
+            self.hand_in(next, request);
+        }
         let result = match usize::try_from(result) {
             // More than was asked for: nobody knows where the rest went. The ticket goes
             // unfinished, which quarantines the operation (I18).

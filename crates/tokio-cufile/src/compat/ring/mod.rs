@@ -9,6 +9,7 @@ mod driver;
 mod inbox;
 mod probe;
 mod table;
+mod throttle;
 
 use std::sync::Arc;
 use std::thread;

@@ -9,6 +9,8 @@ pub(super) struct InFlight {
     pub(super) staged: Box<Staged>,
     /// Bytes that the entry in the ring asks for: a result above it is a fault of the protocol.
     pub(super) asked: usize,
+    /// The throttle counts it.
+    pub(super) throttled: bool,
 }
 
 struct Entry<T> {
