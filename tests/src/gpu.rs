@@ -5,12 +5,13 @@ use std::sync::OnceLock;
 use tokio_cufile::{DeviceBuffer, Engine};
 
 use crate::bench::block_on;
+use crate::sim;
 
 /// How many devices there are; 0 where there is no CUDA. Asked once.
 ///
 /// # Panics
 ///
-/// When no engine can be built.
+/// When no engine can be built, or simulated devices were asked for and are not there.
 pub fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
@@ -19,7 +20,12 @@ pub fn count() -> usize {
             let engine = Engine::builder().build_blocking().expect("an engine");
             block_on(engine.devices()).map_or(0, |devices| devices.len())
         };
-        std::thread::spawn(ask).join().expect("it does not panic")
+        let found = std::thread::spawn(ask).join().expect("it does not panic");
+        assert!(
+            found > 0 || !sim::is_asked_for(),
+            "no simulated device is there"
+        );
+        found
     })
 }
 

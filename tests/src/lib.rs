@@ -8,10 +8,14 @@ pub mod memory;
 pub mod mount;
 pub mod pattern;
 pub mod random;
+pub mod rig;
 pub mod seccomp;
+pub mod sim;
 pub mod skip;
 pub mod slow_fs;
 
 pub use bench::{Bench, each, each_in};
+pub use rig::Rig;
+pub use sim::Sim;
 pub use skip::need;
 pub use slow_fs::SlowFs;

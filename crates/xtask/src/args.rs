@@ -8,11 +8,12 @@ Usage: cargo xtask COMMAND
 Commands:
   test [--no-models | --only GROUP]...   run the tests
        GROUP: tests   unit and integration tests of the workspace
+              sim     those that use devices, again, on simulated GPUs
               doc     examples in the documentation
               loom    models of `completion`, every interleaving within bounds
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
-       --no-models    tests and doc only
+       --no-models    tests, sim and doc only
        --only         only this group; may be repeated
   sim [--devices N] [--seed S] [--faults SCRIPT] [--without SYMBOL] -- PROGRAM [ARGUMENT]...
            run a program with simulated GPUs; `cuf` is the one of this workspace
@@ -28,6 +29,7 @@ Commands:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     Tests,
+    Sim,
     Doc,
     Loom,
     Shuttle,
@@ -35,8 +37,9 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Tests,
+        Self::Sim,
         Self::Doc,
         Self::Loom,
         Self::Shuttle,
@@ -46,6 +49,7 @@ impl Group {
     fn parse(name: &str) -> Result<Self> {
         match name {
             "tests" => Ok(Self::Tests),
+            "sim" => Ok(Self::Sim),
             "doc" => Ok(Self::Doc),
             "loom" => Ok(Self::Loom),
             "shuttle" => Ok(Self::Shuttle),
@@ -108,7 +112,7 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> Result<Vec<Group>> {
     }
     match (no_models, chosen.is_empty()) {
         (true, false) => Err("--no-models and --only exclude each other".into()),
-        (true, true) => Ok(vec![Group::Tests, Group::Doc]),
+        (true, true) => Ok(vec![Group::Tests, Group::Sim, Group::Doc]),
         (false, true) => Ok(Group::ALL.to_vec()),
         (false, false) => Ok(chosen),
     }
@@ -157,7 +161,7 @@ mod tests {
         assert_eq!(parsed("test"), Ok(Command::Test(Group::ALL.to_vec())));
         assert_eq!(
             parsed("test --no-models"),
-            Ok(Command::Test(vec![Group::Tests, Group::Doc]))
+            Ok(Command::Test(vec![Group::Tests, Group::Sim, Group::Doc]))
         );
         assert_eq!(
             parsed("test --only loom --only miri"),

@@ -6,7 +6,8 @@ use std::process::Command;
 use crate::args::Group;
 use crate::report::{Outcome, Report};
 use crate::tally::Tally;
-use crate::{Result, models, process, skips};
+use crate::{Result, models, process, sim, skips};
+use xtask::simulator;
 
 /// The program that runs test binaries.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,10 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
     for group in groups {
         match group {
             Group::Tests => report.step("tests", || run_counted(&mut tests(runner))),
+            Group::Sim => {
+                report.step("tests on simulated GPUs", || on_simulator(runner));
+                report.ran_simulated();
+            }
             Group::Doc => report.step("documentation tests", documentation),
             Group::Loom => report.step("loom models", || models::loom(runner)),
             Group::Shuttle => report.step("shuttle models", || models::shuttle(runner)),
@@ -68,6 +73,34 @@ fn tests(runner: Runner) -> Command {
     // Documentation has its own step, as nextest does not run it.
     runner.command("default", &["--workspace", "--all-targets"])
 }
+
+/// The test files that use devices where there are any. A pattern that matches none is an error.
+const WITH_DEVICES: [&str; 6] = [
+    "conformance_*",
+    "device_*",
+    "digest",
+    "property",
+    "ranges",
+    "staged",
+];
+
+/// Runs the tests that use devices on simulated ones. All packages are chosen, so that nothing is
+/// built anew for other features.
+fn on_simulator(runner: Runner) -> Outcome {
+    let folder = match simulator::cuda() {
+        Ok(folder) => folder,
+        Err(message) => return Err(message).into(),
+    };
+    let chosen = WITH_DEVICES.iter().flat_map(|name| ["--test", name]);
+    let args: Vec<&str> = ["--workspace"].into_iter().chain(chosen).collect();
+    let mut command = runner.command("default", &args);
+    // A test that breaks a device takes one of its own, where tests share a process too.
+    sim::configure(&mut command, &folder, SIMULATED_DEVICES, 0);
+    run_counted(&mut command)
+}
+
+/// As many as the simulator has.
+const SIMULATED_DEVICES: u32 = 16;
 
 /// Documentation may have no example at all, so no count is asked for.
 fn documentation() -> Outcome {
