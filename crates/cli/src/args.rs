@@ -17,7 +17,7 @@ use crate::{duration, size};
     after_help = "SIZE takes 4096, 64KiB, 1GiB; DURATION takes 500ms, 2s, 1m.\n\
                   Times and rates count from the first request to the last completion; with several windows,\n\
                   while a request is in flight. CPU seconds are the process's without making and hashing bytes.\n\
-                  Exit codes: 0 done; 1 the operation failed; 2 wrong usage."
+                  Exit codes: 0 done; 1 the operation failed; 2 wrong usage; 130 interrupted while writing."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -76,7 +76,7 @@ pub(crate) struct WriteArgs {
 /// What both directions take.
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
-    /// The memory to read into or write from: host or cuda:N
+    /// The memory to read into or write from: host, or a CUDA device by its ordinal, cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "host")]
     pub(crate) device: Device,
     /// Print one JSON object instead of text
@@ -101,7 +101,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) deadline: Option<Duration>,
     /// Memory that the bytes pass through [default: the whole range if it fits half the free
-    /// memory, else 1GiB]
+    /// memory, else 1GiB; on a device the range, at most 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) window: Option<u64>,
 }

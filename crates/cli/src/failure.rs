@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The operation failed: 1.
     Operation(OperationFailure),
+    /// A signal ended it: 130, as a shell has it for an interrupt.
+    Interrupted(OperationFailure),
 }
 
 #[derive(Debug)]
@@ -52,16 +54,35 @@ impl Failure {
     }
 
     /// From building the engine: it refuses settings, which were typed or are in the environment.
-    pub(crate) fn of_engine(error: &Error) -> Self {
+    /// Else the failure is that of the command, which was to work on `path`.
+    pub(crate) fn of_engine(error: &Error, path: &Path, offset: u64) -> Self {
         match error.kind() {
             ErrorKind::InvalidInput | ErrorKind::Unsupported => Self::Usage(error.to_string()),
-            _ => Self::of_library(error, Path::new("(engine)"), 0),
+            _ => Self::of_library(error, path, offset),
         }
     }
 
-    /// With what the failure leaves behind.
+    /// From the memory that the bytes of `path` were to go through.
+    pub(crate) fn of_memory(error: &Error, path: &Path, offset: u64) -> Self {
+        let failure = Self::of_library(error, path, offset);
+        match error.kind() {
+            ErrorKind::OutOfMemory => failure.with_aftermath("a smaller --window takes less"),
+            _ => failure,
+        }
+    }
+
+    /// The person had enough.
+    pub(crate) fn interrupted(path: &Path, offset: u64) -> Self {
+        Self::Interrupted(OperationFailure {
+            path: path.to_owned(),
+            offset,
+            reason: "interrupted".into(),
+        })
+    }
+
+    /// With what follows from it, or is left behind by it.
     pub(crate) fn with_aftermath(mut self, aftermath: &str) -> Self {
-        if let Self::Operation(failure) = &mut self {
+        if let Self::Operation(failure) | Self::Interrupted(failure) = &mut self {
             failure.reason.push_str("; ");
             failure.reason.push_str(aftermath);
         }
@@ -71,6 +92,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Operation(_) => 1,
+            Self::Interrupted(_) => 130,
             Self::Usage(_) => 2,
         }
     }
@@ -86,11 +108,12 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(reason) => write!(OneLine(f), "{reason}"),
-            Self::Operation(OperationFailure {
-                path,
-                offset,
-                reason,
-            }) => {
+            Self::Operation(failure) | Self::Interrupted(failure) => {
+                let OperationFailure {
+                    path,
+                    offset,
+                    reason,
+                } = failure;
                 write!(OneLine(f), "{}: offset {offset}: {reason}", path.display())
             }
         }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use measure::usage;
 use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
-use tokio_cufile::{Error, HostBuffer};
+use tokio_cufile::Error;
+
+use crate::place::Buffer;
 
 /// A running SHA-256 that knows what it cost, so that the cost of I/O can be told apart.
 #[derive(Debug, Default)]
@@ -20,6 +22,19 @@ impl Hasher {
         let before = usage::thread_cpu();
         self.state.update(bytes);
         self.cpu += usage::thread_cpu().saturating_sub(before);
+    }
+
+    /// Adds the first `length` bytes of a buffer. Blocks, on a thread that may.
+    ///
+    /// # Errors
+    ///
+    /// What the device says where they are copied from one. The buffer is gone then.
+    fn update_with(&mut self, buffer: Buffer, length: usize) -> Result<Buffer, Error> {
+        let (cpu, clock) = (self.cpu, buffer.cpu_clock());
+        let before = clock();
+        let buffer = buffer.show(length, |bytes| self.update(bytes));
+        self.cpu = cpu + clock().saturating_sub(before);
+        buffer
     }
 
     /// CPU time spent so far.
@@ -64,16 +79,16 @@ impl<T> Offloaded<T> {
 /// at a time, while the next is in flight.
 #[derive(Debug)]
 pub(crate) struct HashLane {
-    idle: Vec<HostBuffer>,
+    idle: Vec<Buffer>,
     /// Absent without `--hash`, and while a job has it.
     hasher: Option<Hasher>,
     running: Option<Offloaded<HashJob>>,
 }
 
-type HashJob = (Hasher, HostBuffer, Result<(), Error>);
+type HashJob = (Hasher, Result<Buffer, Error>);
 
 impl HashLane {
-    pub(crate) fn new(buffers: Vec<HostBuffer>, hash: bool) -> Self {
+    pub(crate) fn new(buffers: Vec<Buffer>, hash: bool) -> Self {
         Self {
             idle: buffers,
             hasher: hash.then(Hasher::default),
@@ -82,7 +97,7 @@ impl HashLane {
     }
 
     /// A buffer that nothing uses; waits for the hash where all are taken.
-    pub(crate) async fn take(&mut self) -> Result<HostBuffer, Error> {
+    pub(crate) async fn take(&mut self) -> Result<Buffer, Error> {
         if self.idle.is_empty() {
             self.settle().await?;
         }
@@ -93,16 +108,14 @@ impl HashLane {
     }
 
     /// Takes back a buffer with `length` bytes to hash at its front.
-    pub(crate) async fn give(&mut self, buffer: HostBuffer, length: usize) -> Result<(), Error> {
+    pub(crate) async fn give(&mut self, buffer: Buffer, length: usize) -> Result<(), Error> {
         self.settle().await?;
         match self.hasher.take() {
             None => self.idle.push(buffer),
             Some(mut hasher) => {
                 self.running = Some(offload(move || {
-                    let result = buffer
-                        .as_slice()
-                        .map(|bytes| hasher.update(&bytes[..length]));
-                    (hasher, buffer, result)
+                    let result = hasher.update_with(buffer, length);
+                    (hasher, result)
                 }));
             }
         }
@@ -111,16 +124,15 @@ impl HashLane {
 
     async fn settle(&mut self) -> Result<(), Error> {
         if let Some(job) = self.running.take() {
-            let (hasher, buffer, result) = job.join().await;
+            let (hasher, buffer) = job.join().await;
             self.hasher = Some(hasher);
-            self.idle.push(buffer);
-            result?;
+            self.idle.push(buffer?);
         }
         Ok(())
     }
 
     /// The buffers, and the hasher if there is one, when everything given back is hashed.
-    pub(crate) async fn finish(mut self) -> Result<(Vec<HostBuffer>, Option<Hasher>), Error> {
+    pub(crate) async fn finish(mut self) -> Result<(Vec<Buffer>, Option<Hasher>), Error> {
         self.settle().await?;
         Ok((self.idle, self.hasher))
     }

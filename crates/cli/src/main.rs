@@ -8,11 +8,14 @@ mod args;
 mod duration;
 mod failure;
 mod hash;
+mod interrupt;
 mod memory;
+mod place;
 mod progress;
 mod read;
 mod report;
 mod resolved;
+mod room;
 mod size;
 mod transfer;
 mod write;
@@ -47,12 +50,17 @@ fn run(cli: Cli, start: Instant) -> Result<(), Failure> {
     };
     let settings = Settings::try_from(transfer)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
+        // For the signals that `cuf write` waits for.
+        .enable_io()
         .build()
         .map_err(|error| Failure::new(path, 0, format!("no tokio runtime: {error}")))?;
-    let mut report = match &cli.command {
-        Command::Read(args) => runtime.block_on(read::run(args, &settings))?,
-        Command::Write(args) => runtime.block_on(write::run(args, &settings))?,
+    let result = match &cli.command {
+        Command::Read(args) => runtime.block_on(read::run(args, &settings)),
+        Command::Write(args) => runtime.block_on(write::run(args, &settings)),
     };
+    // After an interrupt a thread may still be making bytes, which nobody waits for.
+    runtime.shutdown_background();
+    let mut report = result?;
     report.process_seconds = start.elapsed().as_secs_f64();
     report.process_cpu_seconds = usage::process_cpu().as_secs_f64();
     report.print(settings.json).map_err(|error| {

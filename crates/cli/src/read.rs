@@ -4,24 +4,26 @@ use std::path::Path;
 use std::time::Duration;
 
 use measure::usage::{self, IoClock};
-use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
+use tokio_cufile::{AsyncCuFile, Engine, Error};
 
 use crate::args::ReadArgs;
 use crate::failure::Failure;
 use crate::hash::{HashLane, Hasher};
-use crate::memory;
+use crate::place::{Buffer, Place};
 use crate::progress::Progress;
 use crate::report::{self, Figures, Report, Tally};
 use crate::resolved::{Range, Settings, Windows, end_note};
 use crate::transfer::{self, Limits};
 
 pub(crate) async fn run(args: &ReadArgs, settings: &Settings) -> Result<Report, Failure> {
+    let (engine, place) = transfer::build_engine(settings, &args.file, args.offset).await?;
     let mut reader = Reader {
-        engine: transfer::build_engine(settings).await?,
+        engine,
         args,
         settings,
         // Asked once: the reader's own buffers must not shrink the windows of the next run.
-        memory_available: memory::available(),
+        memory_available: place.available(),
+        place,
         windows: None,
         buffers: Vec::new(),
     };
@@ -43,7 +45,8 @@ pub(crate) async fn run(args: &ReadArgs, settings: &Settings) -> Result<Report, 
         operation: "read",
         file: args.file.display().to_string(),
         offset: args.offset,
-        device: "host",
+        device: reader.place.name(),
+        device_name: reader.place.driver_name(),
         window: reader.windows.map_or(0, |windows| windows.window),
         figures: report::medians(&runs),
         seed: None,
@@ -59,10 +62,11 @@ struct Reader<'a> {
     engine: Engine,
     args: &'a ReadArgs,
     settings: &'a Settings,
+    place: Place,
     memory_available: Option<u64>,
     /// Those of the run before, and their buffers: kept while the file keeps its length.
     windows: Option<Windows>,
-    buffers: Vec<HostBuffer>,
+    buffers: Vec<Buffer>,
 }
 
 impl Reader<'_> {
@@ -86,7 +90,7 @@ impl Reader<'_> {
             .map_err(|error| self.failure(offset, &error))?;
         let range = Range::of_file(offset, self.args.length, length)
             .map_err(|reason| Failure::new(self.path(), offset, reason))?;
-        let windows = self.fit_buffers(range)?;
+        let windows = self.fit_buffers(range).await?;
         if self.args.drop_cache {
             transfer::drop_cache(&file)
                 .await
@@ -95,17 +99,18 @@ impl Reader<'_> {
         self.read_range(&file, range, windows, length).await
     }
 
-    fn fit_buffers(&mut self, range: Range) -> Result<Windows, Failure> {
+    async fn fit_buffers(&mut self, range: Range) -> Result<Windows, Failure> {
         let windows = Windows::new(
             range,
             self.settings.window,
             self.memory_available,
-            self.args.hash,
+            self.args.hash && self.place.is_worked_on_beside(),
         );
         if self.windows != Some(windows) {
             self.buffers.clear();
-            self.buffers = transfer::allocate(&self.engine, &windows)
-                .map_err(|error| self.failure(range.offset, &error))?;
+            let buffers = self.place.allocate(&self.engine, &windows).await;
+            self.buffers =
+                buffers.map_err(|error| Failure::of_memory(&error, self.path(), range.offset))?;
             self.windows = Some(windows);
         }
         Ok(windows)
@@ -187,7 +192,7 @@ impl Pass<'_> {
     async fn read_piece(&mut self, offset: u64, length: usize) -> Result<u64, Error> {
         let mut buffer = self.lane.take().await?;
         let in_flight = self.clock.enter();
-        let settled = transfer::read(self.file, &mut buffer, length, offset, self.limits).await;
+        let settled = buffer.read(self.file, length, offset, self.limits).await;
         drop(in_flight);
         let settled = settled?;
         self.tally.add(&settled.receipt);

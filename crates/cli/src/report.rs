@@ -139,7 +139,11 @@ pub(crate) struct Report {
     pub(crate) operation: &'static str,
     pub(crate) file: String,
     pub(crate) offset: u64,
-    pub(crate) device: &'static str,
+    /// `host` or `cuda:N`.
+    pub(crate) device: String,
+    /// What the driver calls the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) device_name: Option<String>,
     /// Bytes of memory that the range went through.
     pub(crate) window: u64,
     #[serde(flatten)]
@@ -210,6 +214,10 @@ impl Report {
             ),
             ("time", figures.time_text()),
         ];
+        if let Some(name) = &self.device_name {
+            let device = format!("{}: {}", self.device, name.escape_debug());
+            lines.insert(1, ("device", device));
+        }
         if figures.windows > 1 {
             let (windows, window) = (figures.windows, BinaryBytes(self.window));
             lines.push((

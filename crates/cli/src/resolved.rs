@@ -10,7 +10,7 @@ use crate::args::{Cache, Compat, Device, Io, TransferArgs};
 const WINDOW_GRAIN: u64 = 4096;
 /// Two halves of one grain each.
 const WINDOW_MIN: u64 = 2 * WINDOW_GRAIN;
-const WINDOW_DEFAULT: u64 = 1 << 30;
+pub(crate) const WINDOW_DEFAULT: u64 = 1 << 30;
 /// For a file that reports no length, such as those of procfs.
 const WINDOW_UNSIZED: u64 = 1 << 20;
 /// The largest file position there is.
@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) require: Option<PathClass>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) window: Option<u64>,
+    pub(crate) device: Device,
     pub(crate) json: bool,
 }
 
@@ -66,6 +67,7 @@ impl TryFrom<&TransferArgs> for Settings {
             require: args.require,
             deadline: args.deadline,
             window: args.window,
+            device: args.device,
             json: args.json,
         })
     }
@@ -87,11 +89,6 @@ impl Settings {
 }
 
 fn refuse_what_is_not_built(args: &TransferArgs) -> Result<(), Refused> {
-    if let Device::Cuda(ordinal) = args.device {
-        return Err(Refused(format!(
-            "--device cuda:{ordinal}: CUDA devices are not built into this version; use --device host"
-        )));
-    }
     if args.compat_mode == Some(Compat::Off) {
         return Err(Refused(
             "--compat-mode off: the cuFile backend is not built into this version; use --compat-mode on"

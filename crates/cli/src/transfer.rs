@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio_cufile::{
-    AsyncCuFile, Config, Engine, Error, ErrorKind, HostBuffer, IoBuf, OpenOptions, PathClass,
-    Receipt, Request, Transfer,
+    AsyncCuFile, Config, Engine, Error, ErrorKind, IoBuf, OpenOptions, PathClass, Receipt, Request,
+    Transfer,
 };
 
 use crate::failure::Failure;
-use crate::resolved::{Settings, Windows};
+use crate::place::Place;
+use crate::resolved::Settings;
 
 /// What one request did.
 #[derive(Debug)]
@@ -37,7 +38,10 @@ impl Limits {
         }
     }
 
-    async fn settle<B: IoBuf>(self, mut transfer: Transfer<B>) -> Result<Settled, Error> {
+    pub(crate) async fn settle<B: IoBuf>(
+        self,
+        mut transfer: Transfer<B>,
+    ) -> Result<Settled, Error> {
         if let Some(class) = self.require {
             transfer = transfer.require(class);
         }
@@ -60,53 +64,26 @@ impl Limits {
     }
 }
 
-/// An engine with the environment's settings, and over them what was typed.
-pub(crate) async fn build_engine(settings: &Settings) -> Result<Engine, Failure> {
-    let config = Config::from_env().map(|config| settings.over(config));
-    let config = config.map_err(|error| Failure::of_engine(&error))?;
+/// An engine with the environment's settings and over them what was typed, and the memory that
+/// was asked for. `path` and `offset` are what it is for.
+pub(crate) async fn build_engine(
+    settings: &Settings,
+    path: &Path,
+    offset: u64,
+) -> Result<(Engine, Place), Failure> {
+    let failure = |error: &Error| Failure::of_engine(error, path, offset);
+    let config = Config::from_env().map_err(|error| failure(&error))?;
+    let config = settings.over(config);
     let engine = Engine::builder().config(config).build().await;
-    engine.map_err(|error| Failure::of_engine(&error))
-}
-
-/// The buffers of `windows`, their pages in place: page faults belong to no figure.
-pub(crate) fn allocate(engine: &Engine, windows: &Windows) -> Result<Vec<HostBuffer>, Error> {
-    let size = length_in_memory(windows.buffer_size);
-    (0..windows.buffers)
-        .map(|_| {
-            let mut buffer = HostBuffer::new(engine, size)?;
-            buffer.prefault()?;
-            Ok(buffer)
-        })
-        .collect()
+    let engine = engine.map_err(|error| failure(&error))?;
+    let place = Place::find(&engine, settings.device).await;
+    let place = place.map_err(|reason| Failure::new(path, offset, reason))?;
+    Ok((engine, place))
 }
 
 /// A piece's length. A length that memory cannot have is left to the allocation to refuse.
 pub(crate) fn length_in_memory(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// Reads up to `length` bytes into the front of `buffer`; fewer only at the end of the file.
-pub(crate) async fn read(
-    file: &AsyncCuFile,
-    buffer: &mut HostBuffer,
-    length: usize,
-    offset: u64,
-    limits: Limits,
-) -> Result<Settled, Error> {
-    let part = buffer.part(0..length)?;
-    limits.settle(file.read_at(part, offset)).await
-}
-
-/// Writes all `length` bytes at the front of `buffer`.
-pub(crate) async fn write(
-    file: &AsyncCuFile,
-    buffer: &mut HostBuffer,
-    length: usize,
-    offset: u64,
-    limits: Limits,
-) -> Result<Settled, Error> {
-    let part = buffer.part(0..length)?;
-    limits.settle(file.write_all_at(part, offset)).await
 }
 
 /// Opens for reading.

@@ -1,6 +1,7 @@
 //! `cuf write`: a file from another file or from random bytes, durable on return.
 //!
-//! While one buffer is written, the next is made (read or generated) and hashed.
+//! While one buffer is written, the next is made (read or generated) and hashed; with a device one after
+//! the other, since its bytes come and go by the way that the writes take.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -10,28 +11,35 @@ use std::time::Duration;
 use measure::usage::{self, IoClock};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use tokio_cufile::{AsyncCuFile, Engine, Error, HostBuffer};
+use tokio_cufile::{AsyncCuFile, Engine, Error};
 
 use crate::args::WriteArgs;
 use crate::failure::Failure;
 use crate::hash::{self, Hasher};
-use crate::memory;
+use crate::interrupt::Interrupts;
+use crate::place::Buffer;
 use crate::progress::Progress;
 use crate::report::{Report, Source, Tally};
 use crate::resolved::{Range, Settings, Windows, end_note};
+use crate::room;
 use crate::transfer::{self, Limits};
 
 pub(crate) async fn run(args: &WriteArgs, settings: &Settings) -> Result<Report, Failure> {
-    let engine = transfer::build_engine(settings).await?;
+    if let Some(size) = args.size.filter(|&size| i64::try_from(size).is_ok()) {
+        room::check(&args.file, size)?;
+    }
+    let (engine, place) = transfer::build_engine(settings, &args.file, 0).await?;
     let limits = Limits::from_now(settings);
     let (origin, range, seed) = origin_of(args, &engine, limits).await?;
-    let windows = Windows::new(range, settings.window, memory::available(), true);
-    let mut buffers = transfer::allocate(&engine, &windows)
-        .map_err(|error| Failure::of_library(&error, &args.file, 0))?;
+    let overlap = place.is_worked_on_beside();
+    let windows = Windows::new(range, settings.window, place.available(), overlap);
+    let buffers = place.allocate(&engine, &windows).await;
+    let mut buffers = buffers.map_err(|error| Failure::of_memory(&error, &args.file, 0))?;
 
     let clock = IoClock::default();
     let mut producer = Producer {
         origin,
+        destination: &args.file,
         pieces: Box::new(windows.pieces()),
         maker: Maker {
             random: seed.map(Xoshiro256PlusPlus::seed_from_u64),
@@ -47,10 +55,12 @@ pub(crate) async fn run(args: &WriteArgs, settings: &Settings) -> Result<Report,
     let cpu = usage::process_cpu();
     // Made before the destination is touched, so that an unreadable source costs nobody a file.
     let first = producer.fill(buffers.pop()).await?;
-    let mut sink = Sink::open(&engine, &args.file, &clock, producer.limits).await?;
-    if let Err(failure) = sink.write_all(first, buffers.pop(), &mut producer).await {
-        return Err(sink.abandon(failure));
-    }
+    let interrupts = Interrupts::listen()
+        .map_err(|error| Failure::new(&args.file, 0, format!("listen for signals: {error}")))?;
+    let sink = Sink::open(&engine, &args.file, &clock, producer.limits).await?;
+    let sink = sink
+        .run(first, buffers.pop(), &mut producer, interrupts)
+        .await?;
     drop(progress);
     let cpu = usage::process_cpu()
         .saturating_sub(cpu)
@@ -68,7 +78,8 @@ pub(crate) async fn run(args: &WriteArgs, settings: &Settings) -> Result<Report,
         operation: "write",
         file: args.file.display().to_string(),
         offset: 0,
-        device: "host",
+        device: place.name(),
+        device_name: place.driver_name(),
         window: windows.window,
         figures: tally.into_figures(written, clock.total(), cpu, sha256),
         seed,
@@ -180,7 +191,7 @@ impl Origin<'_> {
 
 /// A buffer with bytes to write at its front.
 struct Filled {
-    buffer: HostBuffer,
+    buffer: Buffer,
     offset: u64,
     length: usize,
 }
@@ -188,6 +199,7 @@ struct Filled {
 /// Fills buffers with the bytes to write, in order, and hashes them there.
 struct Producer<'a> {
     origin: Origin<'a>,
+    destination: &'a Path,
     pieces: Box<dyn Iterator<Item = (u64, u64)>>,
     maker: Maker,
     clock: &'a IoClock,
@@ -198,7 +210,7 @@ struct Producer<'a> {
 
 impl Producer<'_> {
     /// The next piece; `None` without a buffer to make it in, and after the last one.
-    async fn fill(&mut self, buffer: Option<HostBuffer>) -> Result<Option<Filled>, Failure> {
+    async fn fill(&mut self, buffer: Option<Buffer>) -> Result<Option<Filled>, Failure> {
         let Some(mut buffer) = buffer else {
             return Ok(None);
         };
@@ -214,7 +226,7 @@ impl Producer<'_> {
         } = &mut self.origin
         {
             let in_flight = self.clock.enter();
-            let settled = transfer::read(file, &mut buffer, length, offset, self.limits).await;
+            let settled = buffer.read(file, length, offset, self.limits).await;
             drop(in_flight);
             let settled = settled.map_err(|error| Failure::of_library(&error, path, offset))?;
             tally.add(&settled.receipt);
@@ -222,14 +234,15 @@ impl Producer<'_> {
             length = settled.bytes;
         }
         let mut maker = std::mem::take(&mut self.maker);
-        let (maker, buffer, result) = hash::offload(move || {
-            let result = maker.make(&mut buffer, length);
-            (maker, buffer, result)
+        let (maker, buffer) = hash::offload(move || {
+            let buffer = maker.make(buffer, length);
+            (maker, buffer)
         })
         .join()
         .await;
         self.maker = maker;
-        result.map_err(|error| Failure::of_library(&error, Path::new("(memory)"), offset))?;
+        let buffer =
+            buffer.map_err(|error| Failure::of_memory(&error, self.destination, offset))?;
         Ok(Some(Filled {
             buffer,
             offset,
@@ -247,15 +260,21 @@ struct Maker {
 }
 
 impl Maker {
-    fn make(&mut self, buffer: &mut HostBuffer, length: usize) -> Result<(), Error> {
-        let before = usage::thread_cpu();
-        let bytes = &mut buffer.as_mut_slice()?[..length];
-        if let Some(random) = &mut self.random {
-            random.fill_bytes(bytes);
-        }
-        self.hasher.update(bytes);
-        self.cpu += usage::thread_cpu().saturating_sub(before);
-        Ok(())
+    /// Random bytes are hashed where they are made, so that the hash stands for what the file should
+    /// hold also where they are copied to a device; others as they lie in the buffer.
+    fn make(&mut self, buffer: Buffer, length: usize) -> Result<Buffer, Error> {
+        let clock = buffer.cpu_clock();
+        let before = clock();
+        let hasher = &mut self.hasher;
+        let buffer = match &mut self.random {
+            Some(random) => buffer.fill(length, |bytes| {
+                random.fill_bytes(bytes);
+                hasher.update(bytes);
+            }),
+            None => buffer.show(length, |bytes| hasher.update(bytes)),
+        };
+        self.cpu += clock().saturating_sub(before);
+        buffer
     }
 }
 
@@ -296,11 +315,34 @@ impl<'a> Sink<'a> {
         Failure::of_library(error, self.path, self.written)
     }
 
+    /// Writes everything durably, or puts right what can be: after an interrupt too.
+    async fn run(
+        mut self,
+        first: Option<Filled>,
+        spare: Option<Buffer>,
+        producer: &mut Producer<'_>,
+        mut interrupts: Interrupts,
+    ) -> Result<Self, Failure> {
+        let written = tokio::select! {
+            written = self.write_all(first, spare, producer) => Some(written),
+            () = interrupts.next() => None,
+        };
+        match written {
+            Some(Ok(())) => Ok(self),
+            Some(Err(failure)) => Err(self.abandon(failure)),
+            // What the dropped futures had issued ends in a file without a name.
+            None => {
+                let failure = Failure::interrupted(self.path, self.written);
+                Err(self.abandon(failure))
+            }
+        }
+    }
+
     /// Writes `next` and everything the producer makes after it, and returns when it is durable.
     async fn write_all(
         &mut self,
         mut next: Option<Filled>,
-        mut spare: Option<HostBuffer>,
+        mut spare: Option<Buffer>,
         producer: &mut Producer<'_>,
     ) -> Result<(), Failure> {
         while let Some(mut filled) = next {
@@ -310,6 +352,10 @@ impl<'a> Sink<'a> {
             written.map_err(|error| self.failure(&error))?;
             next = made?;
             spare = Some(filled.buffer);
+            // Of one buffer alone, the next piece is made when it is back.
+            if next.is_none() {
+                next = producer.fill(spare.take()).await?;
+            }
         }
         self.persist().await
     }
@@ -321,7 +367,9 @@ impl<'a> Sink<'a> {
             length,
         } = filled;
         let _in_flight = self.clock.enter();
-        let settled = transfer::write(&self.file, buffer, *length, *offset, self.limits).await?;
+        let settled = buffer
+            .write(&self.file, *length, *offset, self.limits)
+            .await?;
         self.tally.add(&settled.receipt);
         self.written = *offset + u64::try_from(settled.bytes).expect("a usize has at most 64 bits");
         Ok(())
@@ -371,8 +419,5 @@ impl<'a> Sink<'a> {
 }
 
 fn sync_directory_of(path: &Path) -> std::io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    File::open(room::folder_of(path))?.sync_all()
 }

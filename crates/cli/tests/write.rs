@@ -7,8 +7,10 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use common::{
-    assert_one_line, bytes, failed, failure_line, file, folder, json, sha256, sum_of_paths,
+    assert_one_line, bytes, failed, failure_line, file, folder, interrupted, json, sha256,
+    sum_of_paths,
 };
+use rustix::process::Signal;
 
 #[test]
 fn random_bytes_are_those_of_the_seed_whatever_the_window() {
@@ -161,4 +163,36 @@ fn a_new_file_that_does_not_fit_is_removed_and_the_line_says_where_it_ended() {
         "{line}"
     );
     assert!(!path.exists());
+}
+
+#[test]
+fn a_size_that_cannot_fit_touches_nothing() {
+    let folder = folder();
+    let there = file(&folder, "there", b"precious");
+    let new = folder.path().join("new");
+    for path in [&there, &new] {
+        let line = failure_line("write", path, &["--size", "4096PiB"]);
+        assert!(line.contains("storage full"), "{line}");
+        assert!(line.contains("nothing was touched"), "{line}");
+    }
+    assert_eq!(fs::read(&there).unwrap(), b"precious");
+    assert!(!new.exists());
+}
+
+#[test]
+fn an_interrupt_removes_a_new_file_and_never_one_that_was_there() {
+    let folder = folder();
+    // Long enough for a signal to come in the middle: windows of two blocks, synchronously.
+    let options = ["--size", "256MiB", "--window", "8KiB"];
+    for signal in [Signal::INT, Signal::TERM] {
+        let new = folder.path().join("new");
+        let line = interrupted("write", &new, &options, signal);
+        assert!(line.contains("was removed"), "{line}");
+        assert!(!new.exists());
+
+        let there = file(&folder, "there", b"precious");
+        let line = interrupted("write", &there, &options, signal);
+        assert!(line.contains("partly overwritten"), "{line}");
+        assert!(there.exists());
+    }
 }

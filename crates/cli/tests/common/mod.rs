@@ -7,8 +7,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -60,7 +61,12 @@ pub(crate) fn cuf(verb: &str, path: &Path, options: &[&str]) -> Command {
 
 /// Runs `cuf VERB FILE --json OPTIONS…`, which succeeds, and returns its one JSON object.
 pub(crate) fn json(verb: &str, path: &Path, options: &[&str]) -> Value {
-    let output = cuf(verb, path, options).arg("--json").output().unwrap();
+    report_of(&mut cuf(verb, path, options))
+}
+
+/// Runs a `cuf`, which succeeds, for its one JSON object.
+pub(crate) fn report_of(command: &mut Command) -> Value {
+    let output = command.arg("--json").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -81,7 +87,12 @@ pub(crate) fn failed(code: i32, output: Output) -> String {
 
 /// As [`fails`] with exit code 1: the one line that names the file, the offset and the reason.
 pub(crate) fn failure_line(verb: &str, path: &Path, options: &[&str]) -> String {
-    let text = fails(1, verb, path, options);
+    failure_line_of(&mut cuf(verb, path, options), path)
+}
+
+/// The same of a `cuf` that was made otherwise.
+pub(crate) fn failure_line_of(command: &mut Command, path: &Path) -> String {
+    let text = failed(1, command.output().unwrap());
     assert_one_line(&text);
     assert!(text.contains(&*path.to_string_lossy()), "{text}");
     text
@@ -96,4 +107,27 @@ pub(crate) fn assert_one_line(text: &str) {
 pub(crate) fn sum_of_paths(report: &Value) -> u64 {
     let paths = report["paths"].as_object().unwrap();
     paths.values().map(|bytes| bytes.as_u64().unwrap()).sum()
+}
+
+/// Runs `cuf VERB FILE OPTIONS…`, sends it the signal once the file has changed, and returns the one
+/// line of its failure.
+pub(crate) fn interrupted(verb: &str, path: &Path, options: &[&str], signal: Signal) -> String {
+    let state = || fs::metadata(path).and_then(|file| file.modified()).ok();
+    let former = state();
+    let mut child = cuf(verb, path, options)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nothing else tells that the write has begun.
+    while state() == former {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+    let line = failed(130, child.wait_with_output().unwrap());
+    assert_one_line(&line);
+    assert!(line.contains("interrupted"), "{line}");
+    line
 }
