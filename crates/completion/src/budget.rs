@@ -279,6 +279,9 @@ impl Budget {
     /// Moves a part's permits from one standing to another.
     pub(crate) fn shift(&mut self, cost: Cost, urgent: bool, from: Standing, to: Standing) {
         for (resource, amount) in self.resources.iter_mut().zip(cost.amounts()) {
+            if amount == 0 {
+                continue;
+            }
             resource.account.shift(amount, from, to);
             if !urgent {
                 continue;

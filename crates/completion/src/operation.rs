@@ -160,6 +160,8 @@ pub(crate) struct State<D: Domain> {
     /// The last part was granted.
     exhausted: bool,
     in_flight: u32,
+    /// Of those in flight, the parts that were not started.
+    unstarted: u32,
     /// Of those in flight, the parts that may yet read the payload (or write it).
     holding: u32,
     started: u64,
@@ -203,6 +205,7 @@ impl<D: Domain> State<D> {
             ended_early: false,
             exhausted: false,
             in_flight: 0,
+            unstarted: 0,
             holding: 0,
             started: 0,
             issued_end: 0,
@@ -300,8 +303,9 @@ impl<D: Domain> State<D> {
         self.holding -= 1;
     }
 
-    pub(crate) const fn has_parts_out(&self) -> bool {
-        self.in_flight > 0
+    /// Whether a backend holds parts that it has not started.
+    pub(crate) const fn has_unstarted(&self) -> bool {
+        self.unstarted > 0
     }
 
     pub(crate) const fn was_started(&self) -> bool {
@@ -319,18 +323,21 @@ impl<D: Domain> State<D> {
         );
         self.phase = Phase::Issued;
         self.in_flight += 1;
+        self.unstarted += 1;
         self.holding += 1;
         self.issued_end = end;
         self.exhausted = last;
     }
 
     pub(crate) const fn part_started(&mut self) {
+        self.unstarted -= 1;
         self.started += 1;
     }
 
     /// A granted part was taken back before it became visible (I24).
     pub(crate) fn part_withdrawn(&mut self, offset: u64) {
         self.in_flight -= 1;
+        self.unstarted -= 1;
         self.holding -= 1;
         self.gap = self.gap.min(offset);
         self.exhausted = false;

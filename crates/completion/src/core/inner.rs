@@ -361,10 +361,10 @@ impl<D: Domain> Inner<D> {
         state: &mut State<D>,
         from: u64,
     ) {
-        if !state.has_parts_out() {
-            return;
-        }
         for part in self.in_flight.values() {
+            if !state.has_unstarted() {
+                return;
+            }
             let is_theirs = |of: &Arc<Operation<D>>| Arc::ptr_eq(of, operation);
             if part.standing == Standing::Reserved
                 && part.offset >= from

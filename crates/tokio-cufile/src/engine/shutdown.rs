@@ -50,11 +50,12 @@ async fn shutdown(shared: Arc<Shared>) -> ShutdownReport {
     }
     shared.core.close_admission();
     shared.bells.ask_stop();
-    let drained = poll_fn(|cx| shared.core.poll_drained(cx)).await;
-    // After the disposer, so that what the last orphans lost is in the report.
+    // The disposer's end, so that what the last orphans lost is in the report. An error says that
+    // its end of the channel is gone, and with it the disposer.
     let mut ended = shared.ended.clone();
-    // An error says that the disposer's end of the channel is gone, and with it the disposer.
     drop(ended.wait_for(|&ended| ended).await);
+    // Ready by now: the core would keep the waker of a future that is dropped.
+    let drained = poll_fn(|cx| shared.core.poll_drained(cx)).await;
     let report = ShutdownReport {
         drained: drained.drained,
         withdrawn: drained.withdrawn,
