@@ -70,6 +70,10 @@ impl<T: CopyJob> CopyLane<T> {
         })
     }
 
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.ways.iter().all(|way| way.in_flight.is_empty())
     }
@@ -102,8 +106,11 @@ impl<T: CopyJob> CopyLane<T> {
         let recorded = unsafe { event.record(way.stream.raw) };
         match recorded {
             Ok(()) => way.in_flight.push_back(InFlight { event, job, fault }),
-            // Nobody will ever know: the job goes unfinished.
-            Err(error) => self.device.give_up(&error),
+            // Nobody will ever know: the job goes unfinished, and the slots stay pinned.
+            Err(error) => {
+                self.device.give_up(&error);
+                self.leak_pinned();
+            }
         }
         Ok(())
     }
