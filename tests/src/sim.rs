@@ -12,6 +12,7 @@
     reason = "a variable says whether the simulator was asked for"
 )]
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{CString, c_char, c_void};
@@ -206,9 +207,22 @@ impl Sim {
             sim: self,
             ordinal,
             before: Stats::default(),
+            spoiled: Cell::new(false),
         };
         lease.before = lease.stats();
         lease
+    }
+
+    /// Makes a device's context the calling thread's.
+    fn bind(&self, ordinal: u32) -> i32 {
+        let mut context = 0;
+        let retained = self
+            .api
+            .cuDevicePrimaryCtxRetain(&raw mut context, int(ordinal));
+        match retained {
+            0 => self.api.cuCtxSetCurrent(context),
+            error => error,
+        }
     }
 
     /// How many devices there are.
@@ -230,9 +244,15 @@ pub struct Lease {
     pub ordinal: u32,
     /// What others before have added up.
     before: Stats,
+    spoiled: Cell<bool>,
 }
 
 impl Lease {
+    /// Keeps the device from other tests: something may yet come of what this one did.
+    pub fn spoil(&self) {
+        self.spoiled.set(true);
+    }
+
     /// Adds faults, in the words of the simulator.
     ///
     /// # Panics
@@ -333,18 +353,17 @@ impl Lease {
     }
 
     fn is_as_new(&self) -> bool {
-        let ask = || {
-            let user = self.user();
-            self.stats().live() == 0 && user.bind() == 0 && self.sim.api.cuCtxSynchronize() == 0
-        };
-        std::thread::scope(|scope| scope.spawn(ask).join().unwrap_or(false))
+        let (sim, ordinal) = (self.sim, self.ordinal);
+        let is_well = move || sim.bind(ordinal) == 0 && sim.api.cuCtxSynchronize() == 0;
+        let has_nothing = self.stats().live() == 0;
+        has_nothing && std::thread::spawn(is_well).join().unwrap_or(false)
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.clear();
-        if self.is_as_new() {
+        if !self.spoiled.get() && self.is_as_new() {
             let taken = self.sim.taken.lock();
             taken
                 .unwrap_or_else(PoisonError::into_inner)
@@ -364,19 +383,9 @@ impl User<'_> {
         &self.lease.sim.api
     }
 
-    fn bind(&self) -> i32 {
-        let mut context = 0;
-        match self
-            .api()
-            .cuDevicePrimaryCtxRetain(&raw mut context, int(self.lease.ordinal))
-        {
-            0 => self.api().cuCtxSetCurrent(context),
-            error => error,
-        }
-    }
-
     fn call<T: Default>(&self, call: impl FnOnce(&Api, *mut T) -> i32) -> T {
-        assert_eq!(self.bind(), 0, "the device has a context");
+        let bound = self.lease.sim.bind(self.lease.ordinal);
+        assert_eq!(bound, 0, "the device has a context");
         let mut result = T::default();
         assert_eq!(call(self.api(), &raw mut result), 0);
         result

@@ -258,7 +258,7 @@ fn without_descriptors_opening_fails_as_such_leaks_none_and_works_later() {
             let outcome = read(&bench.engine, &file, Memory::Part(1), 50_000, 0).await;
             outcome.assert_read(&content);
             drop(taken);
-            assert_eq!(exhaust(0).len(), before, "nothing was leaked");
+            assert!(exhaust(0).len() >= before, "nothing was leaked");
         }
         drop(
             AsyncCuFile::open(&bench.engine, file.path())
@@ -267,7 +267,7 @@ fn without_descriptors_opening_fails_as_such_leaks_none_and_works_later() {
                 .close()
                 .await,
         );
-        assert_eq!(exhaust(0).len(), before, "nothing was leaked");
+        assert!(exhaust(0).len() >= before, "nothing was leaked");
     });
 }
 

@@ -146,48 +146,13 @@ fn warm_read(args: &Args, device: &DeviceInfo) -> Result<Contest> {
         pinned::entry(device.ordinal, LARGE_BLOCK * 16),
     ];
     entries.extend(sequential(device.ordinal));
-    let others = [
-        ("ours, budget 64", Engine::builder().budget(64 << 20)),
-        ("ours, budget 192", Engine::builder().budget(192 << 20)),
-        (
-            "ours, 2M parts",
-            Engine::builder()
-                .task_size(2 << 20)
-                .bounce_buffer_size(2 << 20),
-        ),
-        (
-            "ours, 2M parts, budget 128",
-            Engine::builder()
-                .task_size(2 << 20)
-                .bounce_buffer_size(2 << 20)
-                .budget(128 << 20),
-        ),
-        (
-            "ours, pool 16, budget 128",
-            Engine::builder()
-                .io(IoEngine::Pool)
-                .num_threads(16)
-                .budget(128 << 20),
-        ),
-        (
-            "ours, pool 8, budget 128",
-            Engine::builder().io(IoEngine::Pool).budget(128 << 20),
-        ),
-        (
-            "ours, pool 10, 2M, budget 128",
-            Engine::builder()
-                .io(IoEngine::Pool)
-                .num_threads(10)
-                .task_size(2 << 20)
-                .bounce_buffer_size(2 << 20)
-                .budget(128 << 20),
-        ),
-    ];
-    entries.extend(
-        others
-            .into_iter()
-            .map(|(name, builder)| ours::entry(name, device.ordinal, builder, Shape::Whole)),
-    );
+    let pool = Engine::builder().io(IoEngine::Pool).num_threads(16);
+    entries.push(ours::entry(
+        "ours, pool, 16 threads",
+        device.ordinal,
+        pool,
+        Shape::Whole,
+    ));
     entries.extend(kvikio(args, &[KVIKIO, KVIKIO_16_LARGE]));
     Ok(Contest {
         workload: "gpu-warm-read",

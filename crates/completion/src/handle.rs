@@ -198,6 +198,12 @@ impl<D: Domain> Gate<D> {
         self.core.pump();
     }
 
+    /// The operation ends with `fault`, before anything of it was issued: what it waited for will
+    /// not come. Without effect on one that was let in, or has ended.
+    pub fn fail(&self, fault: D::Fault) {
+        self.core.fail_gated(&self.operation, fault);
+    }
+
     /// Whether the operation has ended without it: it was stopped, or dropped.
     #[must_use]
     pub fn is_moot(&self) -> bool {

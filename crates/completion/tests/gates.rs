@@ -95,6 +95,38 @@ fn a_sync_waits_for_a_write_that_waits_for_its_gate() {
 }
 
 #[test]
+fn an_operation_whose_event_fails_ends_with_that_and_nothing_of_it_is_issued() {
+    let (world, ledger) = (world(), ledger());
+    let mut write = world.submit(Want::write(&ledger, 0, &[10]).gated());
+    let mut sync = world.submit(Want::sync(&ledger));
+    let gate = write.handle().gate();
+    gate.fail("lost");
+    assert!(gate.is_moot());
+    let outcome = write.outcome();
+    let fault = "lost";
+    assert_eq!(outcome.ending, Ending::Failed { offset: 0, fault });
+    assert!(outcome.payload.is_some() && !write.memory.was_started());
+    world.run();
+    assert_eq!(sync.outcome().ending, Ending::Done);
+    gate.open();
+    gate.fail("twice");
+    assert_eq!(world.waiting(), 0, "an ended operation was let in");
+    world.assert_all_free(0);
+}
+
+#[test]
+fn an_operation_that_was_let_in_is_not_failed_by_its_gate() {
+    let world = world();
+    let mut read = world.submit(Want::read(&[10]).gated());
+    let gate = read.handle().gate();
+    gate.open();
+    gate.fail("late");
+    world.run();
+    assert_eq!(read.outcome().ending, Ending::Done);
+    world.assert_all_free(0);
+}
+
+#[test]
 fn shutdown_withdraws_what_waits_for_a_gate() {
     let world = world();
     let mut gated = world.submit(Want::read(&[10]).gated());

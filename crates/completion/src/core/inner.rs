@@ -259,6 +259,21 @@ impl<D: Domain> Inner<D> {
         state.queued_at = Some(age);
     }
 
+    /// Ends an operation that waits at its gate. Its parts stay with it, as those of a refused one.
+    pub(super) fn fail_gated(
+        &mut self,
+        operation: &Arc<Operation<D>>,
+        fault: D::Fault,
+        effects: &mut Effects<D>,
+    ) {
+        if self.barriers.remove(&operation.id).is_none() {
+            return;
+        }
+        let mut state = operation.lock();
+        state.ending = Some(Ending::Failed { offset: 0, fault });
+        self.settle(operation, &mut state, effects);
+    }
+
     pub(super) fn open_barriers(&mut self, opened: Vec<u64>, effects: &mut Effects<D>) {
         for id in opened {
             if let Some(operation) = self.barriers.remove(&id) {

@@ -423,6 +423,15 @@ impl<D: Domain> Core<D> {
         !inner.open && inner.live == 0 && inner.disposal.is_empty()
     }
 
+    /// Ends an operation that stands at its gate.
+    pub(crate) fn fail_gated(self: &Arc<Self>, operation: &Arc<Operation<D>>, fault: D::Fault) {
+        let mut effects = Effects::new();
+        self.lock().fail_gated(operation, fault, &mut effects);
+        self.apply(effects);
+        // A sync may have waited for it.
+        self.pump();
+    }
+
     pub(crate) fn open_barriers(self: &Arc<Self>, opened: Vec<u64>) {
         if opened.is_empty() {
             return;

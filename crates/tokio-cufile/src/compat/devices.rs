@@ -1,7 +1,8 @@
 //! The devices that an engine moves bytes to and from: readied when first used.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
 use completion::Ticket;
 use nvidia_dl::cuda::Driver;
@@ -24,6 +25,8 @@ pub(crate) struct Devices {
     slots: Arc<SlotArena>,
     counters: Arc<Counters>,
     table: Mutex<Table>,
+    /// Beside the table, which is locked for as long as a driver takes to ready a device.
+    stopped: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +35,6 @@ struct Table {
     /// The lanes keep it, so that a thread of the engine's unpins.
     pinned: Weak<Pinned>,
     ready: BTreeMap<u32, Arc<DeviceSide>>,
-    stopped: bool,
 }
 
 /// One device, and the threads' ways to it. `pub` since the sealed trait of the buffers names it.
@@ -54,6 +56,7 @@ impl Devices {
             slots: Arc::clone(slots),
             counters: Arc::clone(counters),
             table: Mutex::default(),
+            stopped: AtomicBool::new(false),
         }
     }
 
@@ -66,11 +69,21 @@ impl Devices {
     pub(crate) fn get(&self, ordinal: u32) -> Result<Arc<DeviceSide>> {
         // Held throughout: who asks for the same device waits for it.
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let side = self.ready(&mut table, ordinal);
+        drop(table);
+        if self.stopped.load(Ordering::SeqCst) {
+            // The engine has ended meanwhile, and may not have been let at the table.
+            self.stop();
+        }
+        side
+    }
+
+    fn ready(&self, table: &mut Table, ordinal: u32) -> Result<Arc<DeviceSide>> {
         if let Some(side) = table.ready.get(&ordinal) {
             side.device.check()?;
             return Ok(Arc::clone(side));
         }
-        if table.stopped {
+        if self.stopped.load(Ordering::SeqCst) {
             let reason = "the engine readies no more devices";
             return Err(Error::new(ErrorKind::ShuttingDown, reason));
         }
@@ -128,10 +141,16 @@ impl Devices {
             .collect()
     }
 
-    /// Lets the copy threads end after what is in flight.
+    /// Lets the copy threads end after what is in flight. Does not wait for a device that is just
+    /// being readied: a driver may never return from that.
     pub(crate) fn stop(&self) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.stopped = true;
+        self.stopped.store(true, Ordering::SeqCst);
+        let table = match self.table.try_lock() {
+            Ok(table) => table,
+            Err(TryLockError::Poisoned(table)) => table.into_inner(),
+            // Whoever has it looks afterwards.
+            Err(TryLockError::WouldBlock) => return,
+        };
         for side in table.ready.values() {
             side.copier.stop();
         }

@@ -230,7 +230,8 @@ impl<'a, T: CopyJob> Worker<'a, T> {
             progress = true;
         }
         let before = self.watches.len();
-        self.watches.retain_mut(|watch| !watch.look());
+        let device = self.lane.device();
+        self.watches.retain_mut(|watch| !watch.look(device));
         progress || self.watches.len() < before
     }
 }

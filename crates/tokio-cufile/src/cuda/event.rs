@@ -8,17 +8,19 @@ use std::sync::Arc;
 use completion::Gate;
 use nvidia_dl::cuda::Stream;
 
+use super::device::Device;
 use super::handles::Event;
 use crate::compat::DeviceSide;
 use crate::engine::{Disposed, Engine, Model};
-use crate::error::Operation;
+use crate::error::{Error, ErrorKind, Operation};
 use crate::op::Request;
 
 /// A point in a CUDA stream: complete once everything that was in the stream when it was recorded
 /// has ended.
 ///
 /// An operation that is told to come [after](crate::Transfer::after) it is not admitted before: it
-/// holds neither permit nor slot meanwhile.
+/// holds neither permit nor slot meanwhile. Where the event cannot complete since its context is in
+/// error, the operation ends with that error, on host memory too: what it waited for was not done.
 pub struct CudaEvent {
     event: Disposed<Event>,
     side: Arc<DeviceSide>,
@@ -64,6 +66,7 @@ impl CudaEvent {
             return gate.open();
         };
         let side = Arc::clone(&first.side);
+        let gate = Some(gate);
         side.watch(Watch { events, gate });
     }
 }
@@ -79,27 +82,60 @@ impl fmt::Debug for CudaEvent {
 /// Events, and the operation that waits for them.
 pub(crate) struct Watch {
     events: Vec<Arc<CudaEvent>>,
-    gate: Gate<Model>,
+    /// `None` once the wait is over, or another device's.
+    gate: Option<Gate<Model>>,
 }
 
 impl Watch {
-    /// Nobody looks after the events any more: the operation goes on, and finds its device lost or
-    /// its engine shut down.
-    pub(super) fn give_up(self) {
-        self.gate.open();
+    /// Nobody looks after the events any more. The operation must not go on: what it waits for may
+    /// still use its memory, or may never have been done.
+    pub(super) fn give_up(mut self) {
+        self.fail(Error::new(
+            ErrorKind::DeviceFailed,
+            "nobody looks after the event any more",
+        ));
     }
 
-    /// Whether the wait is over: the events are complete, or the operation has ended without them.
-    /// An event in error counts as complete: the operation finds its device lost.
-    pub(super) fn look(&mut self) -> bool {
-        if self.gate.is_moot() {
+    /// Whether there is nothing more to do on the thread of `device`: its events are complete or in
+    /// error, or the operation has ended without them. Events of others are looked after by their
+    /// own threads, one device after the other: an event is known in its own context only.
+    pub(super) fn look(&mut self, device: &Device) -> bool {
+        if self.gate.as_ref().is_none_or(Gate::is_moot) {
             return true;
         }
-        self.events
-            .retain(|event| matches!(event.event.is_complete(), Ok(false)));
-        if self.events.is_empty() {
-            self.gate.open();
+        let mut failure = None;
+        self.events.retain(|event| {
+            if event.device() != device.ordinal() {
+                return true;
+            }
+            match event.event.is_complete() {
+                Ok(complete) => !complete,
+                Err(error) => {
+                    failure = Some(error);
+                    false
+                }
+            }
+        });
+        if let Some(error) = failure {
+            self.fail(error);
+            return true;
         }
-        self.events.is_empty()
+        if self
+            .events
+            .iter()
+            .any(|event| event.device() == device.ordinal())
+        {
+            return false;
+        }
+        if let Some(gate) = self.gate.take() {
+            CudaEvent::open_after(std::mem::take(&mut self.events), gate);
+        }
+        true
+    }
+
+    fn fail(&mut self, error: Error) {
+        if let Some(gate) = self.gate.take() {
+            gate.fail(error);
+        }
     }
 }

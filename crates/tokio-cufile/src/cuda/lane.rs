@@ -86,6 +86,10 @@ impl<T: CopyJob> CopyLane<T> {
         })
     }
 
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         let is_idle =
             |way: &Way<T>| way.open.is_none() && way.in_flight.is_empty() && way.ended.is_empty();
