@@ -15,11 +15,12 @@ pub(super) struct Throttle<T> {
 }
 
 impl<T> Throttle<T> {
-    /// Three of four processors, and two at least: with one copy at a time, copies to a device would
-    /// wait for each other.
+    /// Three of four processors, and four at least: between two requests of one worker its processor
+    /// has nothing to do. On two processors two at a time were measured to reach 0.86 of what plain
+    /// threads do, four 0.96.
     pub(super) fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        Self::with_max((processors * 3 / 4).max(2))
+        Self::with_max((processors * 3 / 4).max(4))
     }
 
     const fn with_max(running_max: usize) -> Self {
