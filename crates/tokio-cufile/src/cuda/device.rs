@@ -88,6 +88,16 @@ impl Device {
         bound.map_err(|error| self.error(error))
     }
 
+    /// Destroys a thing of its context, of which the calling thread may have another one current.
+    pub(super) fn end_of(&self, what: &str, destroy: impl FnOnce() -> Result<(), CudaError>) {
+        let destroyed = self
+            .bind()
+            .and_then(|()| destroy().map_err(|error| self.error(error)));
+        if let Err(error) = destroyed {
+            tracing::debug!(device = self.ordinal, %error, "a {what} was not destroyed");
+        }
+    }
+
     /// What the driver knows about an address.
     pub(crate) fn pointer_attributes(&self, address: u64) -> Result<PointerAttributes, Error> {
         self.bind()?;

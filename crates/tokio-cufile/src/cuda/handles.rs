@@ -29,10 +29,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: nobody else has the handle; the driver finishes what is queued by itself.
-        let destroyed = unsafe { self.device.driver.stream_destroy(self.raw) };
-        if let Err(error) = destroyed {
-            tracing::debug!(%error, "a stream was not destroyed");
-        }
+        let destroy = || unsafe { self.device.driver.stream_destroy(self.raw) };
+        self.device.end_of("stream", destroy);
     }
 }
 
@@ -75,9 +73,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: nobody else has the handle; an event that is not complete may be destroyed.
-        let destroyed = unsafe { self.device.driver.event_destroy(self.raw) };
-        if let Err(error) = destroyed {
-            tracing::debug!(%error, "an event was not destroyed");
-        }
+        let destroy = || unsafe { self.device.driver.event_destroy(self.raw) };
+        self.device.end_of("event", destroy);
     }
 }
