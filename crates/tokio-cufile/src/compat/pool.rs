@@ -138,7 +138,12 @@ impl Worker {
                         }
                         self.transfer(Staged { ticket, run });
                     }
-                    Task::Call(call) => self.finish(ticket, perform(&*call)),
+                    Task::Call(call) => {
+                        let outcome = perform(&*call);
+                        // Before the operation ends: what the call left may be its last owner's.
+                        drop(call);
+                        self.finish(ticket, outcome);
+                    }
                 }
             }
             Job::Resume(staged) => self.transfer(*staged),
