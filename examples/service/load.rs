@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -135,6 +135,7 @@ async fn storm(fixture: &Fixture, admitted: usize) -> BTreeMap<StatusCode, usize
     let taken = fixture.take_all().await;
     let before = resident();
     let most = Arc::new(AtomicU64::new(0));
+    let answered = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for number in 0..REQUESTS {
         let offset = number % (BLOB / BUFFER) * BUFFER;
@@ -142,10 +143,12 @@ async fn storm(fixture: &Fixture, admitted: usize) -> BTreeMap<StatusCode, usize
         let path = format!("/blobs/blob?offset={offset}&length={BUFFER}&priority={class}");
         let request = Request::get(path).body(Body::empty()).unwrap();
         let (router, most) = (fixture.router.clone(), Arc::clone(&most));
+        let answered = Arc::clone(&answered);
         let content = &fixture.content[offset..offset + BUFFER];
         let digest = (number < 8).then(|| DigestKind::Xxh3.of(content).to_string());
         tasks.push(tokio::spawn(async move {
             let response = router.oneshot(request).await.unwrap();
+            answered.fetch_add(1, Ordering::Relaxed);
             if number % 100 == 0 {
                 most.fetch_max(resident(), Ordering::Relaxed);
             }
@@ -160,7 +163,10 @@ async fn storm(fixture: &Fixture, admitted: usize) -> BTreeMap<StatusCode, usize
             status
         }));
     }
-    while fixture.blobs.waiting() < admitted {
+    // As many wait as may, and all others have been refused: one that comes later would find a place.
+    while fixture.blobs.waiting() < admitted
+        || answered.load(Ordering::Relaxed) < REQUESTS - admitted
+    {
         tokio::task::yield_now().await;
     }
     drop(taken);
