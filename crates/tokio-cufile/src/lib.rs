@@ -23,7 +23,10 @@
 //! | read many ranges at once | [`AsyncCuFile::read_ranges`] |
 //! | read or write on and on | [`AsyncCuFile::read_stream`], [`writer`](AsyncCuFile::writer) |
 //! | serve code that knows tokio's traits | [`AsyncCuFile::reader`], [`async_writer`](AsyncCuFile::async_writer) |
-//! | read into one buffer from many tasks | [`HostBuffer::part`] |
+//! | read into GPU memory, or write from it | [`DeviceBuffer`], [`Engine::devices`] |
+//! | use memory that other code allocated | [`ForeignMemory`] |
+//! | begin once a kernel is done with the memory | [`CudaEvent`], [`Transfer::after`] |
+//! | read into one buffer from many tasks | [`HostBuffer::part`], [`DeviceBuffer::part`] |
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
 //! | put a request before bulk loads | [`Transfer::priority`] |
 //! | know or insist on the way the bytes went | [`Receipt`], [`Transfer::require`] |
@@ -35,9 +38,11 @@
 //! Futures are lazy: nothing is issued before the first poll or [`Transfer::start`]. They are woken
 //! by the completion itself and work on every executor; no tokio driver is needed.
 //!
-//! In this version buffers are host memory, and the backend is the kernel's file interface:
-//! io_uring, or a pool of blocking calls where that is refused, with `O_DIRECT` where the file
-//! allows. What asks for cuFile gets [`Unsupported`](ErrorKind::Unsupported).
+//! The backend is the kernel's file interface: io_uring, or a pool of blocking calls where that is
+//! refused, with `O_DIRECT` where the file allows. Bytes of device memory pass through pinned staging
+//! slots, and the device copies them. CUDA's driver is loaded when it is first needed; without one,
+//! what asks for a device gets [`Unsupported`](ErrorKind::Unsupported), and so does in this version
+//! what asks for cuFile.
 
 mod compat;
 mod config;
