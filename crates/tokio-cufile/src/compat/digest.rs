@@ -51,9 +51,10 @@ impl PartDigest {
             .collect();
         let moved: usize = pieces.iter().map(|piece| piece.len()).sum();
         let is_short = (moved as u64) < self.len;
-        self.handed_over = true;
         self.state
             .hand_over(self.offset, pieces.into_iter(), is_short);
+        // After it: should it panic, those behind this part must not wait.
+        self.handed_over = true;
     }
 
     /// The part has its first `moved` bytes in memory, or has `failed`: digests the chunks that are

@@ -111,7 +111,7 @@ impl<T: CopyJob> Copier<T> {
         self.thread.unpark();
     }
 
-    /// Has events looked after. Their operation goes on at once when the thread has ended.
+    /// Has events looked after. Their operation fails at once when the thread has ended.
     pub(crate) fn watch(&self, watch: Watch) {
         let late = self.inbox.with(|state| match state.retired {
             true => Some(watch),
@@ -120,9 +120,7 @@ impl<T: CopyJob> Copier<T> {
                 None
             }
         });
-        if let Some(watch) = late {
-            watch.give_up();
-        }
+        drop(late);
         self.thread.unpark();
     }
 
@@ -158,7 +156,7 @@ impl<T> Inbox<T> {
             (jobs, std::mem::take(&mut state.watches))
         });
         drop(jobs);
-        watches.into_iter().for_each(Watch::give_up);
+        drop(watches);
     }
 }
 

@@ -87,20 +87,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Nobody looks after the events any more. The operation must not go on: what it waits for may
-    /// still use its memory, or may never have been done.
-    pub(super) fn give_up(mut self) {
-        self.fail(Error::new(
-            ErrorKind::DeviceFailed,
-            "nobody looks after the event any more",
-        ));
-    }
-
     /// Whether there is nothing more to do on the thread of `device`: its events are complete or in
     /// error, or the operation has ended without them. Events of others are looked after by their
     /// own threads, one device after the other: an event is known in its own context only.
     pub(super) fn look(&mut self, device: &Device) -> bool {
         if self.gate.as_ref().is_none_or(Gate::is_moot) {
+            self.gate = None;
             return true;
         }
         let mut failure = None;
@@ -137,5 +129,16 @@ impl Watch {
         if let Some(gate) = self.gate.take() {
             gate.fail(error);
         }
+    }
+}
+
+impl Drop for Watch {
+    /// Nobody looks after the events any more. The operation must not go on: what it waits for may
+    /// still use its memory, or may never have been done.
+    fn drop(&mut self) {
+        self.fail(Error::new(
+            ErrorKind::DeviceFailed,
+            "nobody looks after the event any more",
+        ));
     }
 }

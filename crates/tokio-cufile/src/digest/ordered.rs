@@ -47,7 +47,8 @@ impl Ordered {
             let hasher = self.hasher.get_or_insert_with(|| Hasher::new(self.kind));
             hasher.update(now);
             self.turn += len as u64;
-            if len as u64 == left || self.turn == self.total {
+            // Also where the end was told before the bytes in front of it came.
+            if len as u64 == left || self.turn == self.total.min(self.end) {
                 put(index, self.finish());
             }
             bytes = rest;
@@ -104,6 +105,15 @@ mod tests {
         assert_eq!(fed(10, 100, &[&[7; 13]]).len(), 2);
         assert_eq!(fed(10, 100, &[&[7; 13]])[1], (1, KIND.of(&[7; 3])));
         assert!(fed(10, 100, &[]).is_empty());
+    }
+
+    #[test]
+    fn an_end_that_is_known_before_its_bytes_ends_the_last_chunk() {
+        let (mut ordered, mut seen) = (Ordered::new(KIND, 10, 100), Vec::new());
+        ordered.close(13, |_, _| {});
+        ordered.feed(&[7; 13], |index, digest| seen.push((index, digest)));
+        let expected = [(0, KIND.of(&[7; 10])), (1, KIND.of(&[7; 3]))];
+        assert_eq!(seen, expected);
     }
 
     #[test]
