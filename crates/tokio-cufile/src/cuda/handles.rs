@@ -28,6 +28,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        // The thread may have another device's context, or none. An error shows below as well.
+        drop(self.device.bind());
         // SAFETY: nobody else has the handle; the driver finishes what is queued by itself.
         let destroyed = unsafe { self.device.driver.stream_destroy(self.raw) };
         if let Err(error) = destroyed {
@@ -74,6 +76,8 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        // As for a stream: the engine's disposer has no context of its own.
+        drop(self.device.bind());
         // SAFETY: nobody else has the handle; an event that is not complete may be destroyed.
         let destroyed = unsafe { self.device.driver.event_destroy(self.raw) };
         if let Err(error) = destroyed {

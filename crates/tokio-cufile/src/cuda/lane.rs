@@ -70,6 +70,11 @@ impl<T: CopyJob> CopyLane<T> {
         })
     }
 
+    /// Makes the lane's device the calling thread's. Whether that worked shows at the next call.
+    pub(crate) fn bind(&self) {
+        drop(self.device.bind());
+    }
+
     pub(super) fn device(&self) -> &Device {
         &self.device
     }

@@ -59,7 +59,14 @@ impl Copies {
 
     /// The next part whose copies have ended, and how.
     pub(super) fn poll(&mut self) -> Option<(Box<Staged>, Result<()>)> {
-        let ended = self.lanes.values_mut().find_map(CopyLane::poll)?;
+        let has_several = self.lanes.len() > 1;
+        let ended = self.lanes.values_mut().find_map(|lane| {
+            // An event is known in its own context only.
+            if has_several && !lane.is_idle() {
+                lane.bind();
+            }
+            lane.poll()
+        })?;
         self.busy_at = Instant::now();
         Some(ended)
     }
