@@ -5,12 +5,11 @@
 //! it; a write of bytes that were never computed.
 //! Mechanism: after such an error every call gives it, and no event completes.
 //! Method: the simulator loses a context in each way; what was in flight is counted exactly.
-#![allow(unsafe_code, reason = "names a stream that it made")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
-use tokio_cufile::{CudaEvent, DeviceBuffer, Engine, EngineBuilder, ErrorKind};
+use tokio_cufile::{DeviceBuffer, Engine, EngineBuilder, ErrorKind};
 use tokio_cufile_tests::bench::block_on;
 use tokio_cufile_tests::life::{poll_once, until};
 use tokio_cufile_tests::rig::{Rig, Way, each_way};
@@ -131,10 +130,9 @@ fn whoever_waits_for_an_event_in_error_fails_and_does_nothing() {
         let rig = Rig::new(sim, Way::Pool, engine(), BLOCK);
         let (user, buffer) = (rig.device.user(), rig.buffer(BLOCK));
         let stream = user.stream();
+        let copies = rig.device.calls("cuMemcpyDtoHAsync_v2");
         rig.device.fault("@record:never");
-        // SAFETY: the stream is alive, and of that device.
-        let recorded = unsafe { CudaEvent::record(&rig.engine, rig.device.ordinal, stream as _) };
-        let event = Arc::new(block_on(recorded).unwrap());
+        let event = user.record(&rig.engine, stream);
         let after = || Arc::clone(&event);
         let mut host_write = rig.file.write_at(vec![7; BLOCK], 0).after(after()).start();
         let mut device_write = rig.file.write_at(buffer, 0).after(after()).start();
@@ -147,7 +145,7 @@ fn whoever_waits_for_an_event_in_error_fails_and_does_nothing() {
         let failed = block_on(device_write).unwrap_err();
         assert_eq!(failed.error().kind(), ErrorKind::DeviceFailed, "{fault}");
         assert!(failed.into_parts().1.is_some());
-        assert_eq!(rig.device.calls("cuMemcpyDtoHAsync_v2"), 0);
+        assert_eq!(rig.device.calls("cuMemcpyDtoHAsync_v2"), copies);
         pattern::assert_same(&std::fs::read(rig.path()).unwrap(), &rig.content);
         rig.assert_idle();
         rig.device.clear();
