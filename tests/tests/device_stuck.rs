@@ -101,7 +101,7 @@ fn an_event_that_is_never_recorded_is_as_a_copy_that_never_ends() {
 }
 
 #[test]
-fn a_write_whose_copy_never_ends_writes_nothing_and_is_told_to_the_next_sync() {
+fn a_write_that_was_given_up_while_it_was_copied_does_not_write_later() {
     let Some(sim) = Sim::need() else {
         return;
     };
@@ -113,7 +113,9 @@ fn a_write_whose_copy_never_ends_writes_nothing_and_is_told_to_the_next_sync() {
         write.cancel_handle().cancel();
         let failed = block_on(write).unwrap_err();
         assert_eq!(failed.error().kind(), ErrorKind::Quarantined);
+        // The copy ends after all, and changes nothing that anybody sees.
         rig.device.clear();
+        until(|| rig.engine.stats().stray_completions == 1);
         pattern::assert_same(&std::fs::read(rig.path()).unwrap(), &rig.content);
     });
 }

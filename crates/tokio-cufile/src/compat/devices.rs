@@ -111,8 +111,7 @@ impl Devices {
     fn finish(&self) -> Finish<Box<Staged>> {
         let (executors, counters) = (Arc::clone(&self.executors), Arc::clone(&self.counters));
         Box::new(move |staged: Box<Staged>, result| {
-            let Staged { ticket, mut run } = *staged;
-            run.copied(result);
+            let Staged { ticket, run } = staged.copied(result);
             match run.kind() {
                 // What was staged is written now.
                 Kind::Write => {
@@ -192,6 +191,24 @@ impl DeviceSide {
 pub(crate) struct Staged {
     pub(super) ticket: Ticket<Model>,
     pub(super) run: Run,
+}
+
+impl Staged {
+    /// Notes what became of the copies, which are over.
+    pub(super) fn copied(mut self, result: Result<()>) -> Self {
+        self.run.copied(result);
+        if self.run.kind() == Kind::Write {
+            // A sign of life.
+            let _anybody = self.ticket.report();
+            if self.ticket.is_given_up() {
+                // Its end was told long ago: the file is not to change any more.
+                let reason = "the copy ended after its operation was given up";
+                self.run
+                    .copied(Err(Error::new(ErrorKind::Quarantined, reason)));
+            }
+        }
+        self
+    }
 }
 
 impl CopyJob for Box<Staged> {

@@ -231,8 +231,7 @@ impl Driver {
     }
 
     fn copied(&mut self, staged: Box<Staged>, result: Result<(), Error>) {
-        let Staged { ticket, mut run } = *staged;
-        run.copied(result);
+        let Staged { ticket, run } = staged.copied(result);
         self.go_on(ticket, run);
     }
 
