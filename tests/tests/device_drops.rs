@@ -8,6 +8,8 @@
 //! call hangs, a drop that returns has made none.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+
 use futures::executor::block_on;
 use tokio_cufile::{
     AsyncCuFile, DeviceBuffer, DevicePart, Engine, EngineBuilder, OpenOptions, Transfer,
@@ -247,7 +249,7 @@ fn dropping_on_a_task_makes_no_call() {
         let part = lent.part(0..BLOCK).unwrap();
         let lazy = rig.file.read_at(lent.part(BLOCK..2 * BLOCK).unwrap(), 0);
         let waiting = rig.file.read_at(rig.buffer(BLOCK), 0);
-        let waiting = waiting.after(event.clone()).start();
+        let waiting = waiting.after(Arc::clone(&event)).start();
         let settled = rig.file.read_at(rig.buffer(BLOCK), 0).start();
         until_idle(&rig.engine);
         // From now on whoever calls the driver waits until the faults are cleared.
