@@ -246,9 +246,8 @@ impl Driver {
         }
     }
 
-    fn copied(&mut self, mut staged: Box<Staged>, result: Result<(), Error>) {
-        staged.run.copied(result);
-        self.go_on(staged);
+    fn copied(&mut self, staged: Box<Staged>, result: Result<(), Error>) {
+        self.go_on(staged.copied(result));
     }
 
     fn finish_copies(&mut self) {
