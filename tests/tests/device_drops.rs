@@ -151,6 +151,8 @@ fn a_read_that_is_dropped_gives_its_part_back_when_it_is_quiet() {
 
 #[test]
 fn everything_dropped_at_once_ends_in_the_background_and_leaves_nothing() {
+    // A read that another test of this process forgot keeps its engine.
+    let before = engine_threads();
     each_state(|bed, state| {
         let (buffer, read, held) = bed.read(state);
         let Bed {
@@ -166,7 +168,7 @@ fn everything_dropped_at_once_ends_in_the_background_and_leaves_nothing() {
         fs.pass(Kind::Read);
         drop(held);
         device.clear();
-        until(|| engine_threads() == 0);
+        until(|| engine_threads() <= before);
         device.assert_all_gone();
     });
 }
