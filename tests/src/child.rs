@@ -81,6 +81,20 @@ impl Child {
         Self { command }
     }
 
+    /// With another value of a variable.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Without a variable.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
     /// Waits for the child.
     ///
     /// # Panics

@@ -12,14 +12,17 @@
     reason = "a variable says whether the simulator was asked for"
 )]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{CString, c_char, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+use tokio_cufile::{CudaEvent, Engine, ForeignMemory};
+
+use crate::bench::block_on;
 use crate::skip::skip;
 
 /// The variable by which a program asks for simulated devices.
@@ -79,6 +82,7 @@ api! {
     cuMemFree_v2(pointer: usize) -> i32;
     cuMemsetD8Async(pointer: usize, byte: u8, len: usize, stream: usize) -> i32;
     cuMemcpyDtoH_v2(to: *mut u8, from: usize, len: usize) -> i32;
+    cuMemcpyHtoDAsync_v2(to: usize, from: usize, len: usize, stream: usize) -> i32;
     cuMemHostAlloc(pointer: *mut *mut u8, len: usize, flags: u32) -> i32;
     cuMemFreeHost(start: *mut u8) -> i32;
 }
@@ -147,6 +151,20 @@ impl Stats {
     }
 }
 
+/// Where tests share a process, those on simulated devices take turns: they count threads.
+static TURN: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// Held by a test's own thread, to its end.
+    static MINE: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+fn take_turn() {
+    MINE.with_borrow_mut(|mine| {
+        mine.get_or_insert_with(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    });
+}
+
 /// The simulated driver.
 pub struct Sim {
     api: Api,
@@ -173,6 +191,7 @@ impl Sim {
             skip("needs-simulator", "it was not asked for: `cargo xtask sim`");
             return None;
         }
+        take_turn();
         static SIM: OnceLock<Sim> = OnceLock::new();
         Some(SIM.get_or_init(|| {
             let api = Api::load().expect("the simulator is asked for, and first on the path");
@@ -289,7 +308,7 @@ impl Lease {
         Stats::from_words(words).since(&self.before)
     }
 
-    /// How often an entry point was called.
+    /// How often an entry point was called, by others before as well.
     ///
     /// # Panics
     ///
@@ -431,6 +450,42 @@ impl User<'_> {
         self.call(|api, _: *mut usize| api.cuMemsetD8Async(address, byte, len, stream));
     }
 
+    /// Queues a copy from pinned host memory.
+    pub fn copy(&self, to: u64, from: u64, len: usize, stream: usize) {
+        let [to, from] = [to, from].map(|at| usize::try_from(at).expect("an address"));
+        self.call(|api, _: *mut usize| api.cuMemcpyHtoDAsync_v2(to, from, len, stream));
+    }
+
+    /// An event of the engine's, behind what is in a stream now.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be recorded.
+    #[must_use]
+    pub fn record(&self, engine: &Engine, stream: usize) -> Arc<CudaEvent> {
+        let handle = std::ptr::without_provenance_mut(stream);
+        // SAFETY: the stream is alive and of that device: this type made it.
+        let recorded = unsafe { CudaEvent::record(engine, self.lease.ordinal, handle) };
+        Arc::new(block_on(recorded).expect("the event is recorded"))
+    }
+
+    /// Memory for the engine that it did not allocate.
+    ///
+    /// # Errors
+    ///
+    /// As the engine's own call.
+    pub fn lend<T: Send + 'static>(
+        &self,
+        engine: &Engine,
+        address: u64,
+        len: usize,
+        owner: T,
+    ) -> tokio_cufile::Result<ForeignMemory<T>> {
+        // SAFETY: the tests free what they allocate when no operation has it any more.
+        let lent = unsafe { ForeignMemory::new(engine, self.lease.ordinal, address, len, owner) };
+        block_on(lent)
+    }
+
     /// What is in device memory, copied by the driver.
     #[must_use]
     pub fn content(&self, address: u64, len: usize) -> Vec<u8> {
@@ -448,6 +503,13 @@ impl User<'_> {
         // SAFETY: it was allocated with that length just now, and nobody else knows it.
         unsafe { (start as *mut u8).write_bytes(0, len) };
         start as u64
+    }
+
+    /// Fills pinned host memory that nobody else looks at, except where a test wants that.
+    pub fn host_fill(&self, address: u64, byte: u8, len: usize) {
+        let address = usize::try_from(address).expect("an address");
+        // SAFETY: the caller allocated it with at least that length.
+        unsafe { (address as *mut u8).write_bytes(byte, len) };
     }
 
     /// Frees it.

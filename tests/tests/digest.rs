@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use fuser::Errno;
 use futures::executor::block_on;
 use tokio_cufile::{
-    AsyncCuFile, DataPath, Digest, DigestKind, Digests, Engine, EngineBuilder, ErrorKind,
-    FileRange, HostBuffer, PathClass,
+    AsyncCuFile, DataPath, DeviceBuffer, Digest, DigestKind, Digests, Engine, EngineBuilder,
+    ErrorKind, FileRange, HostBuffer, PathClass,
 };
 use tokio_cufile_tests::life::{open, poll_once, until, until_idle};
 use tokio_cufile_tests::slow_fs::{Kind, pattern as slow_pattern};
-use tokio_cufile_tests::{SlowFs, each, pattern};
+use tokio_cufile_tests::{SlowFs, each, gpu, pattern};
 
 const LEN: usize = 200_003;
 const BLOCK: usize = 4096;
@@ -92,6 +92,68 @@ fn a_writes_digests_are_of_its_source() {
             }
         }
     });
+}
+
+#[test]
+fn digests_of_device_memory_are_those_of_the_same_bytes() {
+    if gpu::count() == 0 {
+        return; // The step with simulated devices has them.
+    }
+    each(async |bench| {
+        let content = pattern::bytes(7, LEN);
+        let file = bench.file(&content).await.unwrap();
+        for (kind, chunk) in [
+            (DigestKind::Crc32c, 513),
+            (DigestKind::Xxh3, 65_536),
+            (DigestKind::Blake3, LEN),
+        ] {
+            for (offset, len) in [(0, LEN), (777, 100_001), (150_000, LEN), (LEN, BLOCK)] {
+                let wanted = &content[offset..LEN.min(offset + len)];
+                let buffer = gpu::buffer(&bench.engine, 0, &vec![0; len]).await;
+                let read = file.read_at(buffer, offset as u64).digest(kind, chunk);
+                let done = read.await.unwrap();
+                assert_eq!(done.bytes, wanted.len());
+                assert_digests(done.digests(), kind, chunk, wanted);
+                let found = gpu::content(&bench.engine, done.buf).await;
+                pattern::assert_same(&found[..wanted.len()], wanted);
+            }
+            let target = bench.file(&[]).await.unwrap();
+            let buffer = gpu::buffer(&bench.engine, 0, &content).await;
+            let write = target.write_all_at(buffer, 5000).digest(kind, chunk);
+            assert_digests(write.await.unwrap().digests(), kind, chunk, &content);
+        }
+    });
+}
+
+#[test]
+fn a_read_into_device_memory_of_which_a_part_fails_has_no_digests_and_others_have() {
+    if gpu::count() == 0 {
+        return;
+    }
+    let Some(fs) = SlowFs::mount(FOUR) else {
+        return;
+    };
+    let (engine, file) = open(&fs, engine(5).bounce_buffer_size(BLOCK));
+    let read = || {
+        let buffer = block_on(DeviceBuffer::new(&engine, 0, FOUR)).unwrap();
+        file.read_at(buffer, 0).digest(DigestKind::Crc32c, BLOCK)
+    };
+    for failing in 0..4 {
+        fs.hold(Kind::Read);
+        let failed = read().start();
+        let mut held = fs.next_held_of(4);
+        held.sort_by_key(|held| held.seen().offset);
+        held.remove(failing).fail(Errno::EIO);
+        drop(held);
+        let failed = block_on(failed).unwrap_err();
+        assert_eq!(failed.error().kind(), ErrorKind::Io);
+        assert_eq!(failed.bytes_done(), failing * BLOCK);
+        fs.pass(Kind::Read);
+        let done = block_on(read()).unwrap();
+        let content = slow_pattern(0, FOUR);
+        assert_digests(done.digests(), DigestKind::Crc32c, BLOCK, &content);
+    }
+    until_idle(&engine);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use tokio_cufile::{CacheMode, Engine};
 use tokio_cufile_tests::bench::{self, Bench, Setup, block_on, subjects};
 use tokio_cufile_tests::memory::{Memory, read, write};
-use tokio_cufile_tests::{pattern, random};
+use tokio_cufile_tests::{gpu, pattern, random};
 
 /// Files stay below this.
 const LEN_MAX: usize = 150_000;
@@ -62,10 +62,13 @@ fn number(max: usize) -> impl Strategy<Value = usize> {
 }
 
 fn memory() -> impl Strategy<Value = Memory> {
+    let on_device = if gpu::count() > 0 { 3 } else { 0 };
     prop_oneof![
-        Just(Memory::Buffer),
-        Just(Memory::Vec),
-        number(8_193).prop_map(Memory::Part),
+        2 => Just(Memory::Buffer),
+        2 => Just(Memory::Vec),
+        2 => number(8_193).prop_map(Memory::Part),
+        on_device => Just(Memory::Device),
+        on_device => number(8_193).prop_map(Memory::DevicePart),
     ]
 }
 

@@ -12,11 +12,12 @@ use std::path::Path;
 use fuser::Errno;
 use futures::executor::block_on;
 use proptest::prelude::*;
-use tokio_cufile::{Engine, ErrorKind, FileRange, HostBuffer, Ranges, VendorCode};
+use tokio_cufile::{Done, Engine, ErrorKind, FileRange, HostBuffer, OpError, Ranges, VendorCode};
 use tokio_cufile_tests::bench::{self, Bench, Setup, setups};
 use tokio_cufile_tests::life::{open, until_idle};
+use tokio_cufile_tests::memory::Memory;
 use tokio_cufile_tests::slow_fs::{self, Kind};
-use tokio_cufile_tests::{SlowFs, each, pattern, random};
+use tokio_cufile_tests::{SlowFs, each, gpu, pattern, random};
 
 const CANARY: u8 = 0xee;
 
@@ -52,7 +53,7 @@ struct Case {
     ranges: Vec<FileRange>,
     buf_len: usize,
     gap_max: u64,
-    in_vec: bool,
+    memory: Memory,
 }
 
 /// Ranges in any order of the file, with destinations in an order of their own and gaps between.
@@ -64,8 +65,14 @@ fn case(file_len: usize, beyond: usize) -> impl Strategy<Value = Case> {
     let wanted = prop::collection::vec((start, len, 0..40_usize), 0..60);
     let gap_max = prop_oneof![Just(0), Just(100), Just(4096), Just(100_000)];
     let setup = prop::sample::select(setups());
-    (setup, wanted, gap_max, any::<bool>(), any::<bool>()).prop_map(
-        move |(setup, wanted, gap_max, in_vec, reverse)| {
+    let on_device = if gpu::count() > 0 { 2 } else { 0 };
+    let memory = prop_oneof![
+        2 => Just(Memory::Vec),
+        2 => Just(Memory::Buffer),
+        on_device => Just(Memory::Device),
+    ];
+    (setup, wanted, gap_max, memory, any::<bool>()).prop_map(
+        move |(setup, wanted, gap_max, memory, reverse)| {
             let (mut ranges, mut place) = (Vec::new(), 0);
             for (start, len, gap) in wanted {
                 let len = len.min((file_len + beyond).saturating_sub(start));
@@ -81,48 +88,51 @@ fn case(file_len: usize, beyond: usize) -> impl Strategy<Value = Case> {
                 ranges,
                 buf_len: place + 17,
                 gap_max,
-                in_vec,
+                memory,
             }
         },
     )
 }
 
+type Bytes = Result<usize, (ErrorKind, usize)>;
+
+/// All bytes and those that the receipt counts, or the error and the bytes before it; the buffer.
+fn split<B>(result: Result<Done<B>, OpError<B>>) -> (Bytes, Option<u64>, B) {
+    match result {
+        Ok(done) => (Ok(done.bytes), Some(done.receipt.paths.total()), done.buf),
+        Err(error) => {
+            let failed = (error.error().kind(), error.bytes_done());
+            (Err(failed), None, error.into_parts().1.unwrap())
+        }
+    }
+}
+
 /// The buffer, and either all bytes or the error and the bytes before it.
-async fn read(
-    bench: &Bench,
-    case: &Case,
-    content: &[u8],
-) -> (Vec<u8>, Result<usize, (ErrorKind, usize)>) {
+async fn read(bench: &Bench, case: &Case, content: &[u8]) -> (Vec<u8>, Bytes) {
     let file = bench.file(content).await.unwrap();
     if case.file_len.is_multiple_of(2) {
         file.sync_data().await.unwrap();
         file.drop_cache().await.unwrap();
     }
     let ranges = Ranges::new(case.ranges.clone()).gap_max(case.gap_max);
-    let (bytes, paths, buf) = if case.in_vec {
-        match file.read_ranges(vec![CANARY; case.buf_len], ranges).await {
-            Ok(done) => (Ok(done.bytes), done.receipt.paths.total(), done.buf),
-            Err(error) => {
-                let failed = (error.error().kind(), error.bytes_done());
-                return (error.into_parts().1.unwrap(), Err(failed));
-            }
+    let fill = vec![CANARY; case.buf_len];
+    let (bytes, paths, buf) = match case.memory {
+        Memory::Vec => split(file.read_ranges(fill, ranges).await),
+        Memory::Device => {
+            let buf = gpu::buffer(&bench.engine, 0, &fill).await;
+            let (bytes, paths, buf) = split(file.read_ranges(buf, ranges).await);
+            (bytes, paths, gpu::content(&bench.engine, buf).await)
         }
-    } else {
-        let mut buf = HostBuffer::new(&bench.engine, case.buf_len).unwrap();
-        buf.as_mut_slice().unwrap().fill(CANARY);
-        match file.read_ranges(buf, ranges).await {
-            Ok(done) => {
-                let buf = done.buf.as_slice().unwrap().to_vec();
-                (Ok(done.bytes), done.receipt.paths.total(), buf)
-            }
-            Err(error) => {
-                let failed = (error.error().kind(), error.bytes_done());
-                let buf = error.into_parts().1.unwrap();
-                return (buf.as_slice().unwrap().to_vec(), Err(failed));
-            }
+        Memory::Buffer | Memory::Part(_) | Memory::DevicePart(_) => {
+            let mut buf = HostBuffer::new(&bench.engine, case.buf_len).unwrap();
+            buf.as_mut_slice().unwrap().fill(CANARY);
+            let (bytes, paths, buf) = split(file.read_ranges(buf, ranges).await);
+            (bytes, paths, buf.as_slice().unwrap().to_vec())
         }
     };
-    assert_eq!(bytes.ok(), usize::try_from(paths).ok());
+    if let Some(paths) = paths {
+        assert_eq!(bytes.ok(), usize::try_from(paths).ok());
+    }
     (buf, bytes)
 }
 

@@ -25,7 +25,7 @@ use tokio_cufile::{
 };
 use tokio_cufile_tests::life::{open, open_again, poll_once, until, until_idle};
 use tokio_cufile_tests::slow_fs::Kind;
-use tokio_cufile_tests::{SlowFs, each, pattern};
+use tokio_cufile_tests::{SlowFs, each, gpu, pattern};
 
 const BLOCK: usize = 4096;
 const LEN: usize = 3 * BLOCK;
@@ -78,6 +78,51 @@ fn the_source_comes_back_unchanged_and_may_be_changed_at_once() {
             }
         }
     });
+}
+
+#[test]
+fn device_memory_comes_back_unchanged_and_may_be_overwritten_at_once() {
+    if gpu::count() == 0 {
+        return; // The step with simulated devices has them.
+    }
+    each(async |bench| {
+        for (offset, len) in [(0, 200_003), (4096, 131_072), (777, 3000), (0, 0)] {
+            let content = pattern::bytes(4, len);
+            let file = bench.file(&[]).await.unwrap();
+            let buffer = gpu::buffer(&bench.engine, 0, &content).await;
+            let (staged, written) = file.write_at(buffer, offset as u64).staged();
+            let spoilt = staged.await.unwrap();
+            let spoilt = spoilt.copy_from_host(&bench.engine, 0, vec![0xee; len]);
+            drop(spoilt.await.unwrap());
+            assert_eq!(written.await.unwrap().bytes, len);
+            let mut expected = vec![0; if len == 0 { 0 } else { offset }];
+            expected.extend_from_slice(&content);
+            pattern::assert_same(&std::fs::read(file.path()).unwrap(), &expected);
+        }
+    });
+}
+
+#[test]
+fn device_memory_comes_back_once_it_is_copied_while_the_disk_is_slow() {
+    if gpu::count() == 0 {
+        return;
+    }
+    let Some(fs) = SlowFs::mount(LEN) else {
+        return;
+    };
+    let (engine, file) = open(&fs, engine());
+    let content = pattern::bytes(1, LEN);
+    let buffer = block_on(gpu::buffer(&engine, 0, &content));
+    fs.hold(Kind::Write);
+    let (staged, mut written) = file.write_all_at(buffer, 0).staged();
+    let buffer = block_on(staged).unwrap();
+    let spoilt = buffer.copy_from_host(&engine, 0, vec![0xee; LEN]).start();
+    assert!(poll_once(&mut written).is_pending());
+    drop(fs.next_held_of(3));
+    assert_eq!(block_on(written).unwrap().bytes, LEN);
+    pattern::assert_same(&fs.content(), &content);
+    drop(block_on(spoilt).unwrap());
+    until_idle(&engine);
 }
 
 #[test]

@@ -177,6 +177,15 @@ impl<D: Domain> Ticket<D> {
             .map_or(Next::Skip, |core| core.report(self.key))
     }
 
+    /// Whether the operation was quarantined without it: nothing that the part still does is for
+    /// anybody, and the outcome is only counted.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.core
+            .as_ref()
+            .is_none_or(|core| core.is_given_up(self.key))
+    }
+
     /// As [`finish`](Self::finish), but whom it would wake is added to `wakers`: the caller has
     /// more to finish, and wakes afterwards.
     pub fn finish_with(mut self, outcome: PartOutcome<D>, wakers: &mut Wakers) {

@@ -176,6 +176,19 @@ fn a_lost_ticket_quarantines_the_operation() {
 }
 
 #[test]
+fn a_part_learns_that_its_operation_was_given_up() {
+    let world = world();
+    let mut job = world.submit(Want::read(&[10, 10]));
+    let (lost, other) = (world.start(), world.start());
+    assert!(!other.is_given_up());
+    drop(lost);
+    assert_eq!(job.outcome().ending, Ending::Quarantined);
+    assert!(other.is_given_up());
+    other.finish();
+    world.assert_all_free(1);
+}
+
+#[test]
 fn a_part_lost_by_name_quarantines_the_operation() {
     let world = world();
     let mut job = world.submit(Want::read(&[10]));

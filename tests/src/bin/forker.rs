@@ -1,8 +1,9 @@
 //! A program that forks with an engine in use; the tests about `fork` start it.
 //!
-//! `forker FILE pool|uring [held]`: prints what went wrong in the child, or nothing; exits 0 when all
+//! `forker FILE pool|uring [held|device]`: prints what went wrong in the child, or nothing; exits 0 when all
 //! went well in the parent, too. With `held`, a read is in flight during the fork: it says `started`,
-//! waits for a line, forks, and says `forked` when the child has ended. The child lives on a copy of the parent's memory, without the engine's
+//! waits for a line, forks, and says `forked` when the child has ended. With `device`, the child has
+//! memory of device 0 in every state. The child lives on a copy of the parent's memory, without the engine's
 //! threads.
 #![allow(unsafe_code, reason = "no kept crate offers fork")]
 
@@ -10,17 +11,21 @@ use std::env;
 use std::future::Future;
 use std::io::{self, BufRead};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures::executor::block_on;
-use tokio_cufile::{AsyncCuFile, Engine, ErrorKind, HostBuffer, IoEngine, OpenOptions, Transfer};
+use tokio_cufile::{
+    AsyncCuFile, CudaEvent, DeviceBuffer, Engine, ErrorKind, HostBuffer, IoEngine, OpenOptions,
+    Transfer,
+};
 
 type Failed = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [path, io, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: forker FILE pool|uring [held]".into());
+        return Err("usage: forker FILE pool|uring [held|device]".into());
     };
     let engine_io = match io.as_str() {
         "uring" => IoEngine::Uring,
@@ -34,6 +39,9 @@ fn main() -> Result<(), Failed> {
     let file = block_on(options.open(&engine, path))?;
     if rest == ["held"] {
         return with_a_read_in_flight(&engine, file);
+    }
+    if rest == ["device"] {
+        return with_device_memory(&engine, file);
     }
     let mut buffer = HostBuffer::new(&engine, 1 << 20)?;
     let in_flight = file.read_at(vec![0; 1 << 16], 0).start();
@@ -110,6 +118,58 @@ fn with_a_read_in_flight(engine: &Engine, file: AsyncCuFile) -> Result<(), Faile
     }
     block_on(file.close())?;
     drop((done, buffer));
+    let report = block_on(engine.shutdown());
+    if report.quarantined != 0 {
+        return Err(format!("{report:?}").into());
+    }
+    Ok(())
+}
+
+/// The child asks for device memory and drops what the parent has; the parent gets its bytes.
+fn with_device_memory(engine: &Engine, file: AsyncCuFile) -> Result<(), Failed> {
+    const LEN: usize = 64 << 10;
+    let mut buffer = block_on(DeviceBuffer::new(engine, 0, 4 * LEN))?;
+    let whole = block_on(DeviceBuffer::new(engine, 0, LEN))?;
+    // SAFETY: the default stream is always there.
+    let recorded = unsafe { CudaEvent::record(engine, 0, std::ptr::null_mut()) };
+    let event = Arc::new(block_on(recorded)?);
+    let mut part = |index: usize| buffer.part(index * LEN..(index + 1) * LEN);
+    let started = file.read_exact_at(part(0)?, 0).start();
+    let lazy = file.read_exact_at(part(1)?, 0);
+    let waiting = file.read_exact_at(part(2)?, 0).after(Arc::clone(&event));
+    let (waiting, idle) = (waiting.start(), part(3)?);
+    // SAFETY: as in `main`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let made = once(DeviceBuffer::new(engine, 0, LEN));
+        let asked = [
+            expect_forked("a buffer", made),
+            expect_forked("devices", once(engine.devices())),
+            expect_forked("a copy", once(whole.copy_to_host(engine, 0..LEN))),
+            expect_forked("a read", once(lazy).map(|read| Ok(read.map(drop)?))),
+            expect_forked(
+                "a started read",
+                once(started).map(|read| Ok(read.map(drop)?)),
+            ),
+        ];
+        drop((waiting, idle, buffer, event, file));
+        let failed = asked.into_iter().find_map(Result::err);
+        if let Some(failed) = &failed {
+            println!("{failed}");
+        }
+        // SAFETY: it takes no memory.
+        unsafe { libc::_exit(i32::from(failed.is_some())) };
+    }
+    wait_for(child)?;
+    for read in [started, lazy, waiting] {
+        let _done = block_on(read)?;
+    }
+    drop(idle);
+    let (_whole, content) = block_on(buffer.copy_to_host(engine, 0..3 * LEN))?;
+    if content.iter().any(|&byte| byte != 7) {
+        return Err("the reads' bytes are not here".into());
+    }
+    block_on(file.close())?;
     let report = block_on(engine.shutdown());
     if report.quarantined != 0 {
         return Err(format!("{report:?}").into());

@@ -1,17 +1,17 @@
 //! A program that leaves its `main` with reads in flight; the tests about process exit start it.
 //!
-//! `leaver FILE COUNT auto|pool|uring return|exit|panic`: starts COUNT reads of FILE, says `started`, waits for a
-//! line and leaves in that way.
+//! `leaver FILE COUNT auto|pool|uring return|exit|panic [device]`: starts COUNT reads of FILE, says
+//! `started`, waits for a line and leaves in that way. With `device`, they are into memory of device 0.
 
 use std::env;
 use std::io::{self, BufRead, Write};
 
-use tokio_cufile::{AsyncCuFile, Engine, HostBuffer, IoEngine};
+use tokio_cufile::{AsyncCuFile, DeviceBuffer, Engine, HostBuffer, IoEngine};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [path, count, io, how] = arguments.as_slice() else {
-        return Err("usage: leaver FILE COUNT auto|pool|uring return|exit|panic".into());
+    let [path, count, io, how, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: leaver FILE COUNT auto|pool|uring return|exit|panic [device]".into());
     };
     let count: usize = count.parse()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -24,10 +24,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let engine = Engine::builder().num_threads(80).io(io).build_blocking()?;
     let file = runtime.block_on(AsyncCuFile::open(&engine, path))?;
-    let mut buffer = HostBuffer::new(&engine, count * 4096)?;
-    for index in 0..count {
-        let part = buffer.part(index * 4096..(index + 1) * 4096)?;
-        runtime.spawn(file.read_at(part, 0).start());
+    let len = count * 4096;
+    let ranges = (0..count).map(|index| index * 4096..(index + 1) * 4096);
+    let mut buffers = (HostBuffer::new(&engine, len)?, None);
+    if rest == ["device"] {
+        let made = DeviceBuffer::new(&engine, 0, len);
+        let buffer = buffers.1.insert(runtime.block_on(made)?);
+        for range in ranges {
+            runtime.spawn(file.read_at(buffer.part(range)?, 0).start());
+        }
+    } else {
+        for range in ranges {
+            runtime.spawn(file.read_at(buffers.0.part(range)?, 0).start());
+        }
     }
     println!("started");
     io::stdout().flush()?;

@@ -265,6 +265,11 @@ impl<D: Domain> Core<D> {
         self.apply(effects);
     }
 
+    pub(crate) fn is_given_up(&self, key: PartKey) -> bool {
+        let operation = self.lock().operation_of(key);
+        operation.is_none_or(|operation| !operation.lock().is_live())
+    }
+
     pub(crate) fn report(&self, key: PartKey) -> Next {
         self.lock().report(key, self.environment())
     }

@@ -148,6 +148,10 @@ impl<P: ReleasePolicy> Started<P> {
         self.ticket.free_worker();
     }
 
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.ticket.is_given_up()
+    }
+
     pub(crate) fn into_key(self) -> (PartKey, Touch) {
         (self.ticket.into_key(), self.task)
     }

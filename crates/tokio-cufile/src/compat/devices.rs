@@ -111,17 +111,12 @@ impl Devices {
     fn finish(&self) -> Finish<Box<Staged>> {
         let (executors, counters) = (Arc::clone(&self.executors), Arc::clone(&self.counters));
         Box::new(move |staged: Box<Staged>, result| {
-            let Staged { ticket, mut run } = *staged;
-            run.copied(result);
-            match run.kind() {
+            let staged = staged.copied(result);
+            match staged.run.kind() {
                 // What was staged is written now.
-                Kind::Write => {
-                    if run.lets_go() {
-                        ticket.let_go();
-                    }
-                    executors.resume(Box::new(Staged { ticket, run }));
-                }
+                Kind::Write => executors.resume(staged),
                 Kind::Read => {
+                    let Staged { ticket, run } = *staged;
                     let outcome = run.finish(|| ticket.advance());
                     counters.add(&outcome.report);
                     ticket.finish(outcome);
@@ -192,6 +187,28 @@ impl DeviceSide {
 pub(crate) struct Staged {
     pub(super) ticket: Ticket<Model>,
     pub(super) run: Run,
+}
+
+impl Staged {
+    /// Notes what became of the copies, which are over: the source of a write is free then, whoever
+    /// issued them.
+    pub(super) fn copied(mut self: Box<Self>, result: Result<()>) -> Box<Self> {
+        self.run.copied(result);
+        if self.run.kind() == Kind::Write {
+            // A sign of life.
+            let _anybody = self.ticket.report();
+            if self.ticket.is_given_up() {
+                // Its end was told long ago: the file is not to change any more.
+                let reason = "the copy ended after its operation was given up";
+                self.run
+                    .copied(Err(Error::new(ErrorKind::Quarantined, reason)));
+            }
+            if self.run.lets_go() {
+                self.ticket.let_go();
+            }
+        }
+        self
+    }
 }
 
 impl CopyJob for Box<Staged> {

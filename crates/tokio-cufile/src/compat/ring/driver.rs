@@ -250,12 +250,8 @@ impl Driver {
         }
     }
 
-    fn copied(&mut self, mut staged: Box<Staged>, result: Result<(), Error>) {
-        staged.run.copied(result);
-        if staged.run.lets_go() {
-            staged.ticket.let_go();
-        }
-        self.go_on(staged);
+    fn copied(&mut self, staged: Box<Staged>, result: Result<(), Error>) {
+        self.go_on(staged.copied(result));
     }
 
     fn finish_copies(&mut self) {
