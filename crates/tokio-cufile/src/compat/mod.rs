@@ -3,6 +3,7 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | `part` | one part, as the planner cut it |
 //! | `run` | one part as a sequence of requests: what every executor has in common |
 //! | `stretch` | bytes of a part that go one way |
 //! | `target` | where a part's bytes go, in one place or in many |
@@ -17,6 +18,7 @@ mod cached;
 mod devices;
 mod digest;
 mod job;
+mod part;
 mod pool;
 mod ring;
 mod run;
@@ -25,9 +27,9 @@ mod target;
 
 pub(crate) use devices::{DeviceSide, Devices};
 pub(crate) use digest::PartDigest;
+pub(crate) use part::TransferPart;
 pub(crate) use pool::Pool;
 pub(crate) use ring::{Ring, RingConfig};
-pub(crate) use run::TransferPart;
 pub(crate) use target::Target;
 
 use completion::IssuedPart;

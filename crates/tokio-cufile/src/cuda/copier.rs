@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::device::Device;
 use super::event::Watch;
-use super::lane::{CopyJob, CopyLane};
+use super::lane::{CopyJob, CopyLane, nap_after};
 use super::pinned::Pinned;
 use crate::error::{Error, ErrorKind, Operation};
 
@@ -15,10 +15,7 @@ use crate::error::{Error, ErrorKind, Operation};
 /// takes. A small copy is over by then.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// How long it sleeps while copies are in flight: less than a copy of 4 MiB takes.
-const NAP: Duration = Duration::from_micros(50);
-
-/// How long it sleeps while only users' events are outstanding.
+/// How long it sleeps at least while only users' events are outstanding.
 const WATCH_NAP: Duration = Duration::from_micros(200);
 
 /// What becomes of a job that has ended.
@@ -183,19 +180,22 @@ impl<'a, T: CopyJob> Worker<'a, T> {
     fn run(&mut self) {
         let mut busy_since = Instant::now();
         loop {
+            let watched = self.watches.len();
             let stopped = self.take_in();
-            if self.progress() {
+            let is_watch_new = self.watches.len() > watched;
+            if self.progress() || is_watch_new {
                 busy_since = Instant::now();
                 continue;
             }
+            let waited = busy_since.elapsed();
             if !self.lane.is_idle() {
-                if busy_since.elapsed() < SPIN {
+                if waited < SPIN {
                     std::hint::spin_loop();
                 } else {
-                    thread::park_timeout(NAP);
+                    thread::park_timeout(nap_after(waited));
                 }
             } else if !self.watches.is_empty() {
-                thread::park_timeout(WATCH_NAP);
+                thread::park_timeout(nap_after(waited).max(WATCH_NAP));
             } else if stopped {
                 return;
             } else {

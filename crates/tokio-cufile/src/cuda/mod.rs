@@ -30,5 +30,5 @@ pub use device::DeviceInfo;
 pub(crate) use device::{Device, open_driver};
 pub use event::CudaEvent;
 pub(crate) use event::Watch;
-pub(crate) use lane::{CopyJob, CopyLane, Direction};
+pub(crate) use lane::{CopyJob, CopyLane, Direction, nap_after};
 pub(crate) use pinned::Pinned;
