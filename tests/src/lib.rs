@@ -7,6 +7,7 @@ pub mod life;
 pub mod memory;
 pub mod mount;
 pub mod pattern;
+pub mod paused_disk;
 pub mod random;
 pub mod rig;
 pub mod seccomp;
