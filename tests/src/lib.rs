@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod child;
+pub mod fuzz;
 pub mod gpu;
 pub mod life;
 pub mod memory;
