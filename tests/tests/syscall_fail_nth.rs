@@ -7,15 +7,12 @@
 //! Method: a fixed piece of work, in which the Nth call of a kind fails, once or from then on, with
 //! each error that the kernel gives for it. N grows until the work is done before the Nth call comes.
 //! What failed is tried once more, as a program would. Afterwards everything is counted.
-//!
-//! Not tried: errors that a call gives only for a mistake of its caller, `EINTR` for ever, and the
-//! writing of an eventfd, which cannot fail as it is used here.
 
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use futures::executor::block_on;
 use rustix::io::Errno;
@@ -24,234 +21,11 @@ use tokio_cufile::{
     OpenOptions, Operation, Permits, VendorCode,
 };
 use tokio_cufile_tests::life::until;
-use tokio_cufile_tests::syscalls::{self, Args, Counts, Refusal, supervise};
+use tokio_cufile_tests::syscalls::subjects::{BUFFER_LEN as LEN, SLOTS_LEN, SUBJECTS, Subject};
+use tokio_cufile_tests::syscalls::{self, Counts, Refusal, supervise};
 use tokio_cufile_tests::{bench, pattern};
 
 const PAGE: usize = 4096;
-/// The file's, and of a length that nothing but the buffer for it has.
-const LEN: usize = 9 * PAGE;
-/// All slots of an engine.
-const SLOTS_LEN: usize = 11 * PAGE;
-
-/// Calls of one kind.
-struct Subject {
-    name: &'static str,
-    calls: &'static [libc::c_long],
-    matches: fn(&Args) -> bool,
-    /// Whether the work makes such calls with the pool, and with the ring.
-    with_pool: bool,
-    with_ring: bool,
-    /// What they fail with, once.
-    errnos: &'static [Errno],
-    /// What they fail with from some call on.
-    lasting: &'static [Errno],
-}
-
-const fn any(_: &Args) -> bool {
-    true
-}
-
-/// Memory of the engine's own: the allocator asks for no such lengths, nor does a thread.
-fn is_buffers(args: &Args) -> bool {
-    [LEN as u64, SLOTS_LEN as u64].contains(&args[1])
-}
-
-fn is_rings(args: &Args) -> bool {
-    let shared = u64::from((libc::MAP_SHARED | libc::MAP_POPULATE).unsigned_abs());
-    args[3] == shared
-}
-
-/// Advice of the engine's own; the allocator says when memory is not needed.
-fn is_advice(args: &Args) -> bool {
-    args[2] != u64::from(libc::MADV_DONTNEED.unsigned_abs())
-}
-
-fn is_flags(args: &Args) -> bool {
-    let flags = [libc::F_GETFL, libc::F_SETFL].map(|command| u64::from(command.unsigned_abs()));
-    flags.contains(&args[1])
-}
-
-/// Where there is an older call for it, it may be that.
-const OPEN: &[libc::c_long] = &[
-    libc::SYS_openat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
-];
-
-const SUBJECTS: [Subject; 19] = [
-    Subject {
-        name: "open",
-        calls: OPEN,
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::INTR, Errno::ACCESS, Errno::MFILE, Errno::NOMEM, Errno::IO],
-        lasting: &[Errno::NFILE, Errno::ACCESS],
-    },
-    Subject {
-        name: "stat",
-        calls: &[libc::SYS_fstat, libc::SYS_newfstatat, #[cfg(target_arch = "x86_64")] libc::SYS_stat, libc::SYS_statx, libc::SYS_fstatfs],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::IO, Errno::NOMEM],
-        lasting: &[Errno::IO],
-    },
-    Subject {
-        name: "fcntl",
-        calls: &[libc::SYS_fcntl],
-        matches: is_flags,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::PERM],
-        lasting: &[Errno::PERM],
-    },
-    Subject {
-        name: "ftruncate",
-        calls: &[libc::SYS_ftruncate],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::INTR, Errno::IO, Errno::FBIG, Errno::PERM],
-        lasting: &[Errno::NOSPC],
-    },
-    Subject {
-        name: "sync",
-        calls: &[libc::SYS_fsync, libc::SYS_fdatasync],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::IO, Errno::NOSPC, Errno::INTR],
-        lasting: &[Errno::IO],
-    },
-    Subject {
-        name: "fadvise",
-        calls: &[libc::SYS_fadvise64],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::INVAL],
-        lasting: &[Errno::INVAL],
-    },
-    Subject {
-        name: "close",
-        calls: &[libc::SYS_close],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::IO, Errno::NOSPC, Errno::INTR],
-        lasting: &[Errno::IO],
-    },
-    Subject {
-        name: "pread",
-        calls: &[libc::SYS_pread64],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::INTR, Errno::AGAIN, Errno::IO, Errno::NOMEM, Errno::INVAL],
-        lasting: &[Errno::AGAIN, Errno::IO, Errno::INVAL],
-    },
-    Subject {
-        name: "pwrite",
-        calls: &[libc::SYS_pwrite64],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::INTR, Errno::AGAIN, Errno::IO, Errno::NOSPC, Errno::DQUOT, Errno::INVAL],
-        lasting: &[Errno::AGAIN, Errno::NOSPC, Errno::INVAL],
-    },
-    Subject {
-        name: "cachestat",
-        calls: &[451],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::PERM, Errno::NOSYS],
-        lasting: &[Errno::PERM, Errno::NOSYS],
-    },
-    Subject {
-        name: "mmap of buffers and slots",
-        calls: &[libc::SYS_mmap],
-        matches: is_buffers,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::NOMEM, Errno::AGAIN],
-        lasting: &[Errno::NOMEM],
-    },
-    Subject {
-        name: "munmap of buffers and slots",
-        calls: &[libc::SYS_munmap],
-        matches: is_buffers,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::NOMEM],
-        lasting: &[Errno::NOMEM],
-    },
-    Subject {
-        name: "madvise",
-        calls: &[libc::SYS_madvise],
-        matches: is_advice,
-        with_pool: true,
-        with_ring: true,
-        errnos: &[Errno::INVAL, Errno::NOMEM, Errno::AGAIN],
-        lasting: &[Errno::INVAL, Errno::NOMEM],
-    },
-    Subject {
-        name: "clone",
-        calls: &[libc::SYS_clone3],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
-        // Others, libc calls `EAGAIN` too.
-        errnos: &[Errno::AGAIN, Errno::PERM],
-        lasting: &[Errno::AGAIN],
-    },
-    Subject {
-        name: "eventfd",
-        calls: &[libc::SYS_eventfd2],
-        matches: any,
-        with_pool: false,
-        with_ring: true,
-        errnos: &[Errno::MFILE, Errno::NFILE, Errno::NOMEM],
-        lasting: &[Errno::MFILE],
-    },
-    Subject {
-        name: "memfd_create",
-        calls: &[libc::SYS_memfd_create],
-        matches: any,
-        with_pool: false,
-        with_ring: true,
-        errnos: &[Errno::MFILE, Errno::NOMEM, Errno::PERM],
-        lasting: &[Errno::PERM],
-    },
-    Subject {
-        name: "mmap of a ring",
-        calls: &[libc::SYS_mmap],
-        matches: is_rings,
-        with_pool: false,
-        with_ring: true,
-        errnos: &[Errno::NOMEM, Errno::AGAIN],
-        lasting: &[Errno::NOMEM],
-    },
-    Subject {
-        name: "io_uring_setup and io_uring_register",
-        calls: &[libc::SYS_io_uring_setup, libc::SYS_io_uring_register],
-        matches: any,
-        with_pool: false,
-        with_ring: true,
-        errnos: &[Errno::PERM, Errno::NOSYS, Errno::NOMEM, Errno::INVAL],
-        lasting: &[Errno::PERM, Errno::INVAL],
-    },
-    Subject {
-        name: "io_uring_enter",
-        calls: &[libc::SYS_io_uring_enter],
-        matches: any,
-        with_pool: false,
-        with_ring: true,
-        errnos: &[Errno::INTR, Errno::AGAIN, Errno::BUSY, Errno::NOMEM, Errno::INVAL],
-        lasting: &[Errno::NOMEM],
-    },
-];
 
 /// One run.
 #[derive(Clone, Copy, Debug)]
@@ -403,7 +177,9 @@ fn aligned(met: &mut Met<'_>, file: &AsyncCuFile, buffer: &mut HostBuffer) {
     }
     let act = || {
         let part = buffer.part(0..LEN)?;
-        block_on(file.write_all_at(part, 0)).map_err(reason).map(drop)
+        block_on(file.write_all_at(part, 0))
+            .map_err(reason)
+            .map(drop)
     };
     if met.twice(Operation::Write, act).is_none() {
         met.is_unsure = true;
@@ -510,7 +286,9 @@ fn end(met: &Met<'_>, engine: &Engine) {
 }
 
 fn descriptors() -> u64 {
-    fs::read_dir("/proc/self/fd").expect("the descriptors").count() as u64
+    fs::read_dir("/proc/self/fd")
+        .expect("the descriptors")
+        .count() as u64
 }
 
 /// Descriptors and panics are the process's.
@@ -544,7 +322,11 @@ fn fails(subject: &Subject, path: &Path, case: Case) -> Counts {
     assert!(counts.refused > 0 || met.errors == 0, "{case:?}");
     let left = descriptors() - before;
     // A call that was not made has closed nothing; and what a lost ring was told stays open.
-    let closes = if case.name == "close" { counts.refused } else { 0 };
+    let closes = if case.name == "close" {
+        counts.refused
+    } else {
+        0
+    };
     let lost_ring = if case.may_lose_ring() { 4 } else { 0 };
     assert!(left <= closes + lost_ring, "{case:?}: {left} descriptors");
     if !met.is_unsure && met.errors == 0 {
@@ -594,7 +376,10 @@ fn every_call_fails(io: IoEngine) {
                 refused += 1;
                 nth += 1;
             }
-            eprintln!("{io:?} {} {errno} {for_good}: clean from {nth}", subject.name);
+            eprintln!(
+                "{io:?} {} {errno} {for_good}: clean from {nth}",
+                subject.name
+            );
         }
     }
     eprintln!("{io:?}: {refused} faults");

@@ -1,6 +1,7 @@
 //! What was typed on the command line.
 
 use crate::Result;
+use crate::sanitize::Sanitizer;
 
 pub(crate) const USAGE: &str = "\
 Usage: cargo xtask COMMAND
@@ -13,6 +14,7 @@ Commands:
               loom    models of `completion`, every interleaving within bounds
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
+              tsan    its threads under the thread sanitizer, where a nightly has sources
        --no-models    tests, sim and doc only
        --only         only this group; may be repeated
   sim [--devices N] [--seed S] [--faults SCRIPT] [--without SYMBOL] -- PROGRAM [ARGUMENT]...
@@ -21,6 +23,9 @@ Commands:
        --seed      chooses delays and the order across streams
        --faults    what goes wrong: the head of crates/sim-cuda has the grammar
        --without   a driver that lacks this function
+  sanitize address|leak|thread [WORD]...
+           the integration tests under a sanitizer of the nightly compiler, also on simulated
+           GPUs; the words go to nextest
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
   help     this text";
@@ -34,16 +39,18 @@ pub(crate) enum Group {
     Loom,
     Shuttle,
     Miri,
+    Tsan,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Tests,
         Self::Sim,
         Self::Doc,
         Self::Loom,
         Self::Shuttle,
         Self::Miri,
+        Self::Tsan,
     ];
 
     fn parse(name: &str) -> Result<Self> {
@@ -54,6 +61,7 @@ impl Group {
             "loom" => Ok(Self::Loom),
             "shuttle" => Ok(Self::Shuttle),
             "miri" => Ok(Self::Miri),
+            "tsan" => Ok(Self::Tsan),
             other => Err(format!("no test group is called `{other}`")),
         }
     }
@@ -74,6 +82,7 @@ pub(crate) struct Simulated {
 pub(crate) enum Command {
     Test(Vec<Group>),
     Sim(Simulated),
+    Sanitize(Sanitizer, Vec<String>),
     Tidy,
     Ci,
     Help,
@@ -86,6 +95,12 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     let command = match name.as_str() {
         "test" => return parse_test(args).map(Command::Test),
         "sim" => return parse_sim(args).map(Command::Sim),
+        "sanitize" => {
+            let name = args
+                .next()
+                .ok_or("`sanitize` needs the name of a sanitizer")?;
+            return Ok(Command::Sanitize(Sanitizer::parse(&name)?, args.collect()));
+        }
         "tidy" => Command::Tidy,
         "ci" => Command::Ci,
         "help" | "--help" | "-h" => Command::Help,
@@ -200,6 +215,8 @@ mod tests {
             "sim --seed",
             "sim --devices many -- cuf",
             "sim --fast -- cuf",
+            "sanitize",
+            "sanitize memory",
         ] {
             assert!(parsed(line).is_err(), "`{line}` was accepted");
         }

@@ -25,6 +25,7 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
         "seccomp-notify" => has_seccomp_notify(),
         "gpu" => Path::new("/dev/nvidiactl").exists(),
         "miri" => has_miri(),
+        "tsan" => has_sources(),
         _ => return None,
     };
     Some(answer)
@@ -33,6 +34,20 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
 /// rustup's proxy for miri can be there without miri, so it is asked.
 pub(crate) fn has_miri() -> bool {
     process::ask("rustup", &["run", "nightly", "cargo", "miri", "--version"]).is_some()
+}
+
+/// What the thread sanitizer needs: a nightly toolchain, the sources of its standard library, and
+/// what these use.
+pub(crate) fn has_sources() -> bool {
+    let ask = |args: &[&str]| process::ask("rustup", &[&["run", "nightly"], args].concat());
+    let Some(root) = ask(&["rustc", "--print", "sysroot"]) else {
+        return false;
+    };
+    let manifest = Path::new(root.trim()).join("lib/rustlib/src/rust/library/Cargo.toml");
+    let fetch = "cargo fetch --locked --target x86_64-unknown-linux-gnu --manifest-path";
+    let manifest = manifest.display().to_string();
+    let fetch: Vec<&str> = fetch.split(' ').chain([manifest.as_str()]).collect();
+    ask(&fetch).is_some()
 }
 
 fn opens(path: &str) -> bool {

@@ -6,6 +6,7 @@ mod facts;
 mod models;
 mod process;
 mod report;
+mod sanitize;
 mod sim;
 mod skips;
 mod tally;
@@ -47,6 +48,7 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Tidy => tidy::print_findings(),
         Command::Sim(run) => sim::run(&run),
+        Command::Sanitize(sanitizer, words) => sanitize::run(sanitizer, &words),
         Command::Test(groups) => {
             let mut report = Report::new()?;
             test::run(&groups, &mut report);

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::args::Group;
 use crate::report::{Outcome, Report};
 use crate::tally::Tally;
-use crate::{Result, models, process, sim, skips};
+use crate::{Result, models, process, sanitize, sim, skips};
 use xtask::simulator;
 
 /// The program that runs test binaries.
@@ -65,6 +65,7 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
             Group::Loom => report.step("loom models", || models::loom(runner)),
             Group::Shuttle => report.step("shuttle models", || models::shuttle(runner)),
             Group::Miri => models::miri(report),
+            Group::Tsan => sanitize::completion(report),
         }
     }
 }
@@ -100,7 +101,7 @@ fn on_simulator(runner: Runner) -> Outcome {
 }
 
 /// As many as the simulator has.
-const SIMULATED_DEVICES: u32 = 16;
+pub(crate) const SIMULATED_DEVICES: u32 = 16;
 
 /// Documentation may have no example at all, so no count is asked for.
 fn documentation() -> Outcome {
