@@ -40,6 +40,7 @@ const PARTS: usize = 3;
 const PART_LEN: usize = 16;
 const USERS: usize = 3;
 const BACKENDS: usize = 2;
+const OPERATIONS: u64 = 1000;
 const RELEASED: u8 = 0xdd;
 
 /// What hardware fills, a part each.
@@ -288,9 +289,8 @@ fn run<P: ReleasePolicy>(operations: u64) {
 
 #[test]
 fn what_one_thread_did_to_memory_another_sees() {
-    let operations = if cfg!(miri) { 5 } else { 2000 };
     match std::env::var_os("COMPLETION_BROKEN") {
-        None => run::<WhenQuiet>(operations),
-        Some(_) => run::<FreeOnCancel>(operations),
+        None => run::<WhenQuiet>(OPERATIONS),
+        Some(_) => run::<FreeOnCancel>(OPERATIONS),
     }
 }
