@@ -201,8 +201,10 @@ impl FileHandle {
             .map_err(|errno| failed(Operation::SetLen, errno))
     }
 
-    pub(super) fn truncate(&self) -> Result<(), Errno> {
+    /// Cuts the file to length 0, as a part of opening it.
+    pub(crate) fn truncate(&self) -> Result<(), Error> {
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&self.buffered, 0))
+            .map_err(|errno| failed(Operation::Open, errno))
     }
 
     /// Drops the file's clean pages in the range from the page cache; without `len`, to the end.
