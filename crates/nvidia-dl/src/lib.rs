@@ -61,6 +61,9 @@
 compile_error!("nvidia-dl is for Unix with 64-bit addresses: there is no such driver elsewhere");
 
 pub mod cuda;
+pub mod cufile;
 mod load;
+mod newtype;
+mod table;
 
 pub use load::{Attempt, LoadError, Search};
