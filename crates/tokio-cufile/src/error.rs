@@ -197,6 +197,8 @@ pub enum VendorCode {
     Errno(i32),
     /// CUDA's `CUresult`.
     Cuda(i32),
+    /// cuFile's `CUfileOpError`.
+    CuFile(i32),
 }
 
 /// Why a call failed.

@@ -47,6 +47,7 @@
 mod compat;
 mod config;
 mod cuda;
+mod cufile;
 mod digest;
 mod engine;
 mod error;
@@ -59,7 +60,7 @@ mod receipt;
 mod stats;
 mod stream;
 
-pub use config::{CacheMode, CompatMode, Config, IoEngine, Priority};
+pub use config::{CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, IoEngine, Priority};
 pub use cuda::{CudaEvent, DeviceInfo};
 pub use digest::{Digest, DigestKind, Digests};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};

@@ -118,6 +118,7 @@ impl Run {
             (Lane::DirectViaSlot { .. } | Lane::BufferedViaSlot, None) => {
                 unreachable!("the scheduler grants a slot to every part that asks for one")
             }
+            (Lane::Cufile, _) => unreachable!("cuFile's parts are no transfers of this backend"),
         }
         run
     }

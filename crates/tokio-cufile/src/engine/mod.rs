@@ -26,6 +26,7 @@ use self::threads::Bells;
 use crate::compat::Devices;
 use crate::config::Config;
 use crate::cuda::DeviceInfo;
+use crate::cufile::Cufile;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::{EngineId, ProcessMark, SlotLayout};
 use crate::op::Request;
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) lost_writes: Arc<LostWrites>,
     pub(crate) ring: RingFacts,
     pub(crate) devices: Arc<Devices>,
+    pub(crate) cufile: Arc<Cufile>,
     pub(crate) slots: SlotLayout,
     clock: Clock,
     bells: Arc<Bells>,

@@ -3,6 +3,7 @@
 mod digested;
 mod outcome;
 mod parts;
+mod planned;
 mod ranges;
 mod request;
 mod staged;

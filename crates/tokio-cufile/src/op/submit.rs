@@ -22,7 +22,7 @@ impl<B: Send + 'static> Transfer<B> {
             return;
         };
         if self.digest.is_some() {
-            self.moved_by_pool = std::mem::take(&mut pending.route.by_ring);
+            self.moved_by_pool |= std::mem::take(&mut pending.route.by_ring);
         }
         if let Err(error) = self.judge() {
             self.pending = Some(Err(error));

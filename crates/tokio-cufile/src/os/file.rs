@@ -9,7 +9,7 @@ use rustix::fs::{Advice, OFlags};
 use rustix::io::Errno;
 
 use super::direct::DirectFile;
-use super::io;
+use super::{file_system, io};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::plan::route::DirectFacts;
 use crate::plan::{DirectAlignment, Kind};
@@ -139,6 +139,11 @@ impl FileHandle {
     /// do not pay the retry.
     pub(crate) fn refuse_direct(&self) {
         self.direct_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// The name of its file system, as `/proc/mounts` has it, where it is a known one.
+    pub(crate) fn file_system(&self) -> Option<&'static str> {
+        file_system::name_of(self.buffered_fd())
     }
 
     pub(crate) fn readable(&self) -> bool {
