@@ -23,6 +23,7 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
         "loop-device" => opens("/dev/loop-control"),
         "io-uring" => io_uring_permitted(),
         "gpu" => Path::new("/dev/nvidiactl").exists(),
+        "libcufile" => has_libcufile(),
         "miri" => has_miri(),
         _ => return None,
     };
@@ -32,6 +33,12 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
 /// rustup's proxy for miri can be there without miri, so it is asked.
 pub(crate) fn has_miri() -> bool {
     process::ask("rustup", &["run", "nightly", "cargo", "miri", "--version"]).is_some()
+}
+
+/// As the loader's cache and the toolkit's folder have it.
+fn has_libcufile() -> bool {
+    let cached = process::ask("ldconfig", &["-p"]).unwrap_or_default();
+    cached.contains("libcufile.so") || Path::new("/usr/local/cuda/lib64/libcufile.so.0").exists()
 }
 
 fn opens(path: &str) -> bool {
@@ -64,7 +71,16 @@ mod tests {
 
     #[test]
     fn every_fact_has_an_answer_and_others_have_none() {
-        for fact in ["root", "mount", "fuse", "loop-device", "io-uring", "gpu"] {
+        let facts = [
+            "root",
+            "mount",
+            "fuse",
+            "loop-device",
+            "io-uring",
+            "gpu",
+            "libcufile",
+        ];
+        for fact in facts {
             assert!(holds(fact).is_some(), "{fact}");
         }
         assert_eq!(holds("rot"), None);

@@ -66,7 +66,7 @@ fn is_current(library: &Path) -> bool {
         return false;
     };
     let root = place::root();
-    let mut folders = vec![root.join("crates/sim-cuda")];
+    let mut folders = vec![root.join("crates/sim-cuda"), root.join("crates/sim-common")];
     while let Some(folder) = folders.pop() {
         let Ok(entries) = fs::read_dir(&folder) else {
             return false;
