@@ -71,8 +71,9 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
 }
 
 fn tests(runner: Runner) -> Command {
-    // Documentation has its own step, as nextest does not run it.
-    runner.command("default", &["--workspace", "--all-targets"])
+    // Documentation has its own step, as nextest does not run it. Not `--all-targets`: it would have
+    // examples built as tests only, and a test runs them.
+    runner.command("default", &["--workspace"])
 }
 
 /// The test files that use devices where there are any. A pattern that matches none is an error.
