@@ -61,6 +61,8 @@ mod stats;
 mod stream;
 
 pub use config::{CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, IoEngine, Priority};
+#[cfg(feature = "cudarc")]
+pub use cuda::LentSlice;
 pub use cuda::{CudaEvent, DeviceInfo};
 pub use digest::{Digest, DigestKind, Digests};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};

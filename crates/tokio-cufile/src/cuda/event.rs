@@ -11,9 +11,12 @@ use nvidia_dl::cuda::Stream;
 use super::device::Device;
 use super::handles::Event;
 use crate::compat::DeviceSide;
-use crate::engine::{Disposed, Engine, Model};
+use crate::engine::{Disposed, Engine, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::op::Request;
+
+/// The handle that stands for the calling thread's own default stream.
+const STREAM_PER_THREAD: usize = 2;
 
 /// A point in a CUDA stream: complete once everything that was in the stream when it was recorded
 /// has ended.
@@ -37,20 +40,42 @@ impl CudaEvent {
     ///
     /// # Errors
     ///
-    /// `Unsupported`, `DeviceNotFound`, `DeviceFailed`.
+    /// `InvalidInput` for the per-thread default stream (`CU_STREAM_PER_THREAD`), which means another
+    /// one on every thread; `Unsupported`, `DeviceNotFound`, `DeviceFailed`.
     pub unsafe fn record(engine: &Engine, device: u32, stream: *mut c_void) -> Request<Self> {
         let shared = Arc::clone(&engine.shared);
         let stream = Stream::from_raw(stream);
         Request::detached(&engine.shared, Operation::Event, move || {
             let side = shared.devices.get(device)?;
-            side.device().bind()?;
-            let event = Event::new(side.device())?;
             // SAFETY: the caller of `record` vouches for the stream.
-            unsafe { event.record(stream) }?;
-            Ok(Self {
-                event: Disposed::new(&shared, event),
-                side,
-            })
+            unsafe { Self::record_at_once(&shared, side, stream) }
+        })
+    }
+
+    /// The same at once, on an engine thread.
+    ///
+    /// # Safety
+    ///
+    /// As for [`record`](Self::record).
+    pub(super) unsafe fn record_at_once(
+        shared: &Shared,
+        side: Arc<DeviceSide>,
+        stream: Stream,
+    ) -> Result<Self, Error> {
+        if stream.as_raw().addr() == STREAM_PER_THREAD {
+            let reason = "the per-thread default stream is another one on the engine's threads: \
+                          record in a stream that has a handle of its own";
+            return Err(Error::new(ErrorKind::InvalidInput, reason)
+                .with_operation(Operation::Event)
+                .with_device(side.device().ordinal()));
+        }
+        side.device().bind()?;
+        let event = Event::new(side.device())?;
+        // SAFETY: passed on from the caller.
+        unsafe { event.record(stream) }?;
+        Ok(Self {
+            event: Disposed::new(shared, event),
+            side,
         })
     }
 
