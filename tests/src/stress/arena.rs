@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use measure::data::{self, Draws};
@@ -90,7 +90,7 @@ impl Access<HostPart> for InHost {
 }
 
 /// Behind the back of the simulated driver, which a lost context does not hinder.
-impl Access<DevicePart> for Lease {
+impl Access<DevicePart> for Arc<Lease> {
     fn fill(&self, part: &mut DevicePart, fill: impl FnOnce(&mut [u8])) {
         let mut bytes = vec![0; part.len()];
         fill(&mut bytes);

@@ -244,7 +244,8 @@ impl Content {
         Some((start + wrong as u64).max(first))
     }
 
-    /// Looks at all bytes of the file, which nobody is at. What they say for certain is kept.
+    /// Looks at all bytes of the file, which nobody is at. What they say for certain is kept; what
+    /// is in pieces was told of, or is counted, and is not counted again.
     pub(super) fn inspect(&mut self, found: &[u8]) -> Inspection {
         let mut inspection = Inspection::default();
         if found.len() as u64 != self.len() {
@@ -264,7 +265,14 @@ impl Content {
                 plot.possible.clear();
             }
         }
+        self.close_accounts();
         inspection
+    }
+
+    /// Nobody will be told of what was dropped before: its engine has ended.
+    pub(super) fn close_accounts(&mut self) {
+        let possible = self.plots.iter_mut().flat_map(|plot| &mut plot.possible);
+        possible.for_each(|perhaps| perhaps.told = true);
     }
 
     /// Dropped writes of which some plots are there and others, that nobody wrote after it, are not.

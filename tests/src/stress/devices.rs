@@ -70,7 +70,9 @@ impl Role {
 /// One device.
 pub(super) struct Device {
     pub(super) role: Role,
-    pub(super) arena: Arc<Arena<DeviceBuffer, Lease>>,
+    pub(super) arena: Arc<Arena<DeviceBuffer, Arc<Lease>>>,
+    /// Faults that had fired before.
+    fired_before: u64,
     dead: AtomicBool,
     busy: AtomicU64,
 }
@@ -119,6 +121,41 @@ impl Drop for Turn {
     }
 }
 
+/// The devices of a whole run.
+pub(super) struct Leases {
+    sim: &'static Sim,
+    /// Those that go on.
+    kept: [(Role, Arc<Lease>); 2],
+    doomed: usize,
+}
+
+impl Leases {
+    pub(super) fn new(sim: &'static Sim) -> Self {
+        let kept = [Role::Refuses, Role::Slow].map(|role| (role, Arc::new(sim.lease())));
+        Self {
+            sim,
+            kept,
+            doomed: 0,
+        }
+    }
+
+    /// For one epoch. Each time one for each fault that ends a device, as long as there are.
+    pub(super) fn for_epoch(&mut self, faults: &[Fault]) -> Vec<(Role, Arc<Lease>)> {
+        let mut leases = self.kept.to_vec();
+        for role in [Role::WillBeLost, Role::WillHang] {
+            let left = self.sim.devices() as usize - self.kept.len() - self.doomed;
+            if left > 0 && faults.contains(&role.fault()) {
+                let lease = self.sim.lease();
+                // It is used up: nobody else is to have it.
+                lease.spoil();
+                self.doomed += 1;
+                leases.push((role, Arc::new(lease)));
+            }
+        }
+        leases
+    }
+}
+
 /// All devices of an epoch.
 #[derive(Default)]
 pub(super) struct Devices {
@@ -126,19 +163,18 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Leases one for each role.
+    /// One for each role, with memory of this engine's.
     pub(super) async fn new(
-        sim: &'static Sim,
         engine: &Engine,
-        roles: &[Role],
+        leases: Vec<(Role, Arc<Lease>)>,
         faults: &[Fault],
         rest: Duration,
     ) -> Result<Self, String> {
         let mut all = Vec::new();
-        for &role in roles {
-            let lease = sim.lease();
+        for (role, lease) in leases {
             let ground = DeviceBuffer::new(engine, lease.ordinal, arena::length());
             let ground = ground.await.map_err(text)?;
+            let fired_before = lease.stats().faults_fired;
             let script = role.script(faults);
             if !script.is_empty() {
                 lease.fault(&script);
@@ -146,6 +182,7 @@ impl Devices {
             all.push(Arc::new(Device {
                 role,
                 arena: Arc::new(Arena::new(ground, lease, rest)),
+                fired_before,
                 dead: AtomicBool::new(false),
                 busy: AtomicU64::new(0),
             }));
@@ -166,10 +203,15 @@ impl Devices {
     }
 
     /// The engine has ended: what hangs may go on, and must find its memory.
-    pub(super) fn end(&self, counts: &Counts) {
+    pub(super) fn end(&self, counts: &Counts, faults: &[Fault]) {
         for device in &self.all {
             let lease = device.arena.access();
-            counts.fired(device.role.fault(), lease.stats().faults_fired);
+            let fired = lease.stats().faults_fired - device.fired_before;
+            let fault = match device.role {
+                Role::Refuses if !faults.contains(&Fault::CopyError) => Fault::Flip,
+                role => role.fault(),
+            };
+            counts.fired(fault, fired);
             lease.clear();
             let stats = lease.stats();
             let message = || format!("device {} ({:?}): {stats:?}", lease.ordinal, device.role);

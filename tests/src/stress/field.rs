@@ -118,7 +118,8 @@ pub(super) fn engine(backend: Backend, quiet_limit: Duration) -> EngineBuilder {
             Backend::Pool => IoEngine::Pool,
             _ => IoEngine::Auto,
         })
-        .num_threads(4)
+        // A part that is lost on a device may cost a thread.
+        .num_threads(16)
         .queue_depth(12)
         .task_size(64 << 10)
         .bounce_buffer_size(64 << 10)
@@ -156,6 +157,7 @@ pub(super) struct Epoch {
     pub(super) next: AtomicUsize,
     pub(super) end: usize,
     pub(super) seed: u64,
+    pub(super) faults: Vec<Fault>,
     pub(super) until: Option<Instant>,
     /// What each task is at, for who finds them stuck.
     pub(super) flying: Vec<Mutex<String>>,
@@ -167,6 +169,7 @@ pub(super) struct Plan {
     pub(super) files: Arc<Files>,
     pub(super) counts: Arc<Counts>,
     pub(super) seed: u64,
+    pub(super) faults: Vec<Fault>,
     pub(super) operations: std::ops::Range<usize>,
     pub(super) until: Option<Instant>,
     pub(super) tasks: usize,
@@ -200,6 +203,7 @@ impl Epoch {
             next: AtomicUsize::new(plan.operations.start),
             end: plan.operations.end,
             seed: plan.seed,
+            faults: plan.faults,
             until: plan.until,
             flying: (0..plan.tasks).map(|_| Mutex::default()).collect(),
         })

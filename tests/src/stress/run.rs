@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio_cufile::{Permits, ShutdownReport, Stats};
+use tokio_cufile::{Engine, Permits, ShutdownReport, Stats};
 
 use super::args::Args;
 use super::counts::{Counts, Fault, Harm, Point, add, read};
-use super::devices::{self, Devices, Role};
+use super::devices::{self, Devices, Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::fly::fly;
 use super::{Device, lock, slow};
 use crate::Sim;
+use crate::sim::Lease;
 
 /// Operations of one engine.
 const EPOCH: usize = 4000;
@@ -25,8 +26,6 @@ const QUIET_MAX: Duration = Duration::from_secs(2);
 const QUIET_LIMIT: Duration = Duration::from_secs(1);
 /// What a shutdown may take beside that.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(4);
-/// Devices that one process may use up for each way to be used up.
-const DOOMED_MAX: usize = 6;
 
 /// Does what was asked for, prints what came of it, and says whether all was well.
 ///
@@ -73,6 +72,7 @@ async fn epochs(
     since: Instant,
 ) -> Result<Vec<&'static str>, String> {
     let files = Arc::new(Files::new(args.seed, &args.faults, counts)?);
+    let mut leases = sim.map(Leases::new);
     let until = args.time.map(|time| since + time);
     let is_over = || until.is_some_and(|until| Instant::now() >= until);
     for (number, start) in (0..args.ops).step_by(EPOCH).enumerate() {
@@ -81,12 +81,14 @@ async fn epochs(
             files: Arc::clone(&files),
             counts: Arc::clone(counts),
             seed: args.seed,
+            faults: args.faults.clone(),
             operations: start..args.ops.min(start + EPOCH),
             until,
             tasks: TASKS,
             rest: rest_of(args),
         };
-        one_epoch(args, sim, plan, number).await?;
+        let leases = leases.as_mut().map(|leases| leases.for_epoch(&args.faults));
+        one_epoch(args, leases.unwrap_or_default(), plan, number).await?;
         if is_over() || !counts.is_clean() {
             break;
         }
@@ -108,30 +110,14 @@ fn rest_of(args: &Args) -> Duration {
     rest + Duration::from_millis(5)
 }
 
-fn roles(args: &Args, number: usize) -> Vec<Role> {
-    let mut roles = vec![Role::Refuses, Role::Slow];
-    let doomed = [
-        (Fault::ContextLost, Role::WillBeLost),
-        (Fault::EventNever, Role::WillHang),
-    ];
-    let wanted = doomed
-        .iter()
-        .filter(|(fault, _)| number < DOOMED_MAX && args.faults.contains(fault));
-    roles.extend(wanted.map(|(_, role)| role));
-    roles
-}
-
 async fn one_epoch(
     args: &Args,
-    sim: Option<&'static Sim>,
+    leases: Vec<(Role, Arc<Lease>)>,
     plan: Plan,
     number: usize,
 ) -> Result<(), String> {
-    let roles = roles(args, number);
-    let devices = async |engine: &tokio_cufile::Engine, rest| match sim {
-        Some(sim) => Devices::new(sim, engine, &roles, &args.faults, rest).await,
-        None => Ok(Devices::default()),
-    };
+    let devices =
+        async |engine: &Engine, rest| Devices::new(engine, leases, &args.faults, rest).await;
     let epoch = Arc::new(Epoch::new(plan, devices).await?);
     fly_all(&epoch).await?;
     if number.is_multiple_of(2) {
@@ -248,7 +234,7 @@ impl Epoch {
 
     /// What was held back goes on, and must find its memory.
     fn let_go(&self) {
-        self.devices.end(&self.counts);
+        self.devices.end(&self.counts, &self.faults);
         if let Some(slow) = &self.files.slow {
             drop(slow.pass());
         }
@@ -283,7 +269,11 @@ impl Epoch {
     fn look_at_files(&self) -> Result<(), String> {
         for (index, subject) in self.files.all.iter().enumerate() {
             let found = self.files.bytes_of(index)?;
-            let inspection = lock(&subject.content).inspect(&found);
+            let inspection = {
+                let mut content = lock(&subject.content);
+                content.close_accounts();
+                content.inspect(&found)
+            };
             if let Some(wrong) = inspection.corrupt {
                 let message = || format!("{}: {wrong}", subject.path.display());
                 self.counts.harm(Harm::Corrupt, 1, message);
