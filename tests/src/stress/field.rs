@@ -119,7 +119,7 @@ pub(super) fn engine(backend: Backend, quiet_limit: Duration) -> EngineBuilder {
             _ => IoEngine::Auto,
         })
         // A part that is lost on a device may cost a thread.
-        .num_threads(16)
+        .num_threads(32)
         .queue_depth(12)
         .task_size(64 << 10)
         .bounce_buffer_size(64 << 10)

@@ -81,20 +81,27 @@ async fn one(epoch: &Arc<Epoch>, task: usize, draws: &mut Draws) -> Result<(), S
         )
         .await;
     };
-    let is_doomed = turn.0.is_doomed();
-    match (turn.0.role, fate) {
-        (Role::WillHang, Fate::Awaited) => fate = Fate::Deadline(PATIENCE),
-        // Syncs would wait for a dropped write.
-        (Role::WillHang, Fate::Dropped(_)) => {
-            (act, fate) = (Act::Read, Fate::Dropped(Point::UnderWay));
-        }
-        // A write whose source is back leaves nothing by which its quarantine could be seen.
-        _ if is_doomed && act == Act::Staged => act = Act::Write,
-        (Role::Slow, Fate::Awaited) => fate = Fate::Dropped(Point::Between),
-        _ => {}
-    }
+    (act, fate) = suited(turn.0.role, act, fate);
     let arena = Arc::clone(&turn.0.arena);
     on(epoch, &arena, subject, act, fate, Some(turn), draws).await
+}
+
+/// What can be asked of such a device.
+fn suited(role: Role, act: Act, fate: Fate) -> (Act, Fate) {
+    let simple = match act {
+        Act::Ranges => Act::Read,
+        // One whose source is back leaves nothing by which its quarantine could be seen.
+        Act::Staged => Act::Write,
+        act => act,
+    };
+    match (role, fate) {
+        (Role::WillHang, Fate::Awaited) => (simple, Fate::Deadline(PATIENCE)),
+        // Syncs would wait for a dropped write.
+        (Role::WillHang, Fate::Dropped(_)) => (Act::Read, Fate::Dropped(Point::UnderWay)),
+        (Role::WillHang | Role::WillBeLost, fate) => (simple, fate),
+        (Role::Slow, Fate::Awaited) => (act, Fate::Dropped(Point::Between)),
+        (_, fate) => (act, fate),
+    }
 }
 
 /// An operation with its claim and its memory.
@@ -121,7 +128,9 @@ where
     G: Ground<Part: IoBufMut>,
     A: Access<G::Part>,
 {
-    let (claim, held, part) = take(epoch, arena, subject, act, draws).await;
+    let is_doomed = turn.as_ref().is_some_and(|turn| turn.0.is_doomed());
+    let len_max = length_max(draws, is_doomed);
+    let (claim, held, part) = take(epoch, arena, subject, (act, len_max), draws).await;
     let handles = epoch.handles(subject);
     let flight = Flight {
         epoch: Arc::clone(epoch),
@@ -141,23 +150,28 @@ where
     Ok(())
 }
 
+/// Each part that a device takes with it is one less for the engine.
+fn length_max(draws: &mut Draws, is_doomed: bool) -> u64 {
+    match draws.below(8) {
+        0..4 => 4 << 10,
+        4..7 => 32 << 10,
+        _ if is_doomed => 32 << 10,
+        _ => LEN_MAX,
+    }
+}
+
 /// Waits for plots and a cell that nobody has.
 async fn take<G, A>(
     epoch: &Epoch,
     arena: &Arena<G, A>,
     subject: usize,
-    act: Act,
+    (act, len_max): (Act, u64),
     draws: &mut Draws,
 ) -> (Claim, Held<G::Part>, G::Part)
 where
     G: Ground,
     A: Access<G::Part>,
 {
-    let len_max = match draws.below(8) {
-        0..4 => 4 << 10,
-        4..7 => 32 << 10,
-        _ => LEN_MAX,
-    };
     loop {
         let claimed = {
             let mut content = lock(&epoch.subject(subject).content);
