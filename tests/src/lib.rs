@@ -13,6 +13,7 @@ pub mod seccomp;
 pub mod sim;
 pub mod skip;
 pub mod slow_fs;
+pub mod stress;
 
 pub use bench::{Bench, each, each_in};
 pub use rig::Rig;
