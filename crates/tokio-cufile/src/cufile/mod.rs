@@ -5,6 +5,7 @@
 //! | `gate` | what is looked at before the library is called at all |
 //! | `session` | the process's one libcufile, opened, and how it is set |
 //! | `registration` | a file as cuFile knows it |
+//! | `pinned` | device memory as cuFile knows it |
 //! | `part` | one part of a read or a write, by cuFile's calls |
 //! | `proof` | which way bytes went, as far as it can be seen |
 //! | `workers` | the threads |
@@ -14,6 +15,7 @@
 
 mod gate;
 mod part;
+mod pinned;
 mod proof;
 mod registration;
 mod session;
@@ -25,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use completion::IssuedPart;
 
 pub(crate) use self::part::CufilePart;
+pub(crate) use self::pinned::BufRegistration;
 pub(crate) use self::registration::Registration;
 pub(crate) use self::session::Session;
 use self::workers::Workers;

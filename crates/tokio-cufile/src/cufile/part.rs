@@ -10,11 +10,12 @@ use std::thread;
 use std::time::Instant;
 
 use completion::{Next, PartOutcome};
-use nvidia_dl::cuda::{CuResult, DevicePtr};
+use nvidia_dl::cuda::CuResult;
 use nvidia_dl::cufile::{Code, CufileError, Failure, Transfer};
 use rustix::io::Errno;
 
 use super::registration::Registration;
+use super::session::Session;
 use crate::compat::DeviceSide;
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Operation, Result, VendorCode};
@@ -86,11 +87,11 @@ impl CufilePart {
         }
     }
 
-    /// Where the part's memory begins, as cuFile takes it.
-    fn base(&self) -> *mut c_void {
+    /// The part's memory, as cuFile takes it: a start, and an offset from there.
+    fn place(&self, session: &Session) -> (*mut c_void, usize) {
         match self.memory {
-            Region::Host(memory) => memory.as_ptr().cast(),
-            Region::Device(memory) => DevicePtr(memory.address()).as_void(),
+            Region::Host(memory) => (memory.as_ptr().cast(), 0),
+            Region::Device(memory) => session.pinned().place_of(memory),
         }
     }
 }
@@ -147,17 +148,15 @@ impl Run<'_> {
 
     /// One call for all that is left.
     fn call(&self) -> std::result::Result<usize, CufileError> {
-        let part = self.part;
+        let (part, session) = (self.part, self.registration.session());
+        let (base, offset) = part.place(session);
         let what = Transfer {
-            base: part.base(),
-            buf_offset: self.done,
+            base,
+            buf_offset: offset + self.done,
             file_offset: part.file_offset + self.done as u64,
             len: part.memory.len() - self.done,
         };
-        let (library, file) = (
-            self.registration.session().library(),
-            self.registration.handle(),
-        );
+        let (library, file) = (session.library(), self.registration.handle());
         match part.kind {
             // SAFETY: the operation's payload owns the memory, of which this part has its bytes alone
             // and which is writable; it came after whatever events the user named. The part keeps the
@@ -210,7 +209,7 @@ impl Run<'_> {
 }
 
 /// A failed call as an error of the engine.
-fn error_of(error: CufileError) -> Error {
+pub(super) fn error_of(error: CufileError) -> Error {
     let reason = error.to_string();
     match error.failure() {
         Some(Failure::Os(errno)) => {

@@ -15,6 +15,7 @@ use nvidia_dl::cufile::{
     Version,
 };
 
+use super::pinned::Pinned;
 use super::proof::Proof;
 use super::{Absent, gate};
 use crate::config::{CuFileConfig, CuFileStats};
@@ -58,6 +59,7 @@ pub(crate) struct Session {
     fixed: Fixed,
     facts: Facts,
     proof: Proof,
+    pinned: Pinned,
 }
 
 /// What the open library says of itself.
@@ -125,6 +127,7 @@ impl Session {
             fixed: fixed.clone(),
             facts,
             proof,
+            pinned: Pinned::default(),
         });
         process.open = Some(fixed);
         process.session = Arc::downgrade(&session);
@@ -137,6 +140,27 @@ impl Session {
 
     pub(super) const fn proof(&self) -> &Proof {
         &self.proof
+    }
+
+    pub(super) const fn pinned(&self) -> &Pinned {
+        &self.pinned
+    }
+
+    /// The most bytes of a device's memory that may be registered, and what says so.
+    pub(super) fn pinning_limit(&self, device: u32) -> Option<(&'static str, u64)> {
+        let kib = |kib: u64| (kib > 0).then(|| kib.saturating_mul(1024));
+        let gpu = i32::try_from(device).ok();
+        let bar = gpu.and_then(|gpu| self.library.bar_size_kb(gpu).ok());
+        let bar = bar.and_then(|size| kib(size as u64));
+        let setting = kib(self.facts.properties.max_device_pinned_mem_size.into());
+        let limits = [
+            ("the GPU's window to the bus", bar),
+            ("cuFile's setting", setting),
+        ];
+        let known = limits
+            .into_iter()
+            .filter_map(|(what, limit)| Some((what, limit?)));
+        known.min_by_key(|(_, limit)| *limit)
     }
 
     /// Makes a context current, for a call that names no device's memory.
