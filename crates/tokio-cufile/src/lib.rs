@@ -72,7 +72,10 @@ pub use memory::{
     DeviceBuffer, DevicePart, ForeignMemory, HostBuffer, HostPart, Idle, IoBuf, IoBufMut,
     PointerClass,
 };
-pub use op::{CancelHandle, Done, FileRange, OpError, Ranges, Request, Staged, Transfer, Written};
+pub use op::{
+    CancelHandle, Done, Enqueue, Enqueued, FileRange, OpError, Ranges, Request, Staged, Transfer,
+    Written,
+};
 pub use receipt::{Backend, DataPath, ParsePathClassError, PathBytes, PathClass, Receipt, Route};
 pub use stats::{Permits, Stats};
 pub use stream::{AsyncFileWriter, Chunk, FileReader, FileWriter, ReadStream};

@@ -18,6 +18,11 @@ use crate::op::Request;
 /// The handle that stands for the calling thread's own default stream.
 const STREAM_PER_THREAD: usize = 2;
 
+/// Whether a handle means another stream on every thread, so that the engine cannot use it.
+pub(crate) fn is_per_thread(stream: *mut c_void) -> bool {
+    stream.addr() == STREAM_PER_THREAD
+}
+
 /// A point in a CUDA stream: complete once everything that was in the stream when it was recorded
 /// has ended.
 ///
@@ -62,7 +67,7 @@ impl CudaEvent {
         side: Arc<DeviceSide>,
         stream: Stream,
     ) -> Result<Self, Error> {
-        if stream.as_raw().addr() == STREAM_PER_THREAD {
+        if is_per_thread(stream.as_raw()) {
             let reason = "the per-thread default stream is another one on the engine's threads: \
                           record in a stream that has a handle of its own";
             return Err(Error::new(ErrorKind::InvalidInput, reason)
@@ -92,7 +97,7 @@ impl CudaEvent {
         };
         let side = Arc::clone(&first.side);
         let gate = Some(gate);
-        side.watch(Watch { events, gate });
+        side.watch(Box::new(Watch { events, gate }));
     }
 }
 
@@ -104,18 +109,24 @@ impl fmt::Debug for CudaEvent {
     }
 }
 
+/// Something that a device's thread looks at until it is over.
+pub(crate) trait Watched: Send {
+    /// Whether it is over. On the thread of `device`, which it has bound.
+    fn look(&mut self, device: &Device) -> bool;
+}
+
 /// Events, and the operation that waits for them.
-pub(crate) struct Watch {
+struct Watch {
     events: Vec<Arc<CudaEvent>>,
     /// `None` once the wait is over, or another device's.
     gate: Option<Gate<Model>>,
 }
 
-impl Watch {
+impl Watched for Watch {
     /// Whether there is nothing more to do on the thread of `device`: its events are complete or in
     /// error, or the operation has ended without them. Events of others are looked after by their
     /// own threads, one device after the other: an event is known in its own context only.
-    pub(super) fn look(&mut self, device: &Device) -> bool {
+    fn look(&mut self, device: &Device) -> bool {
         if self.gate.as_ref().is_none_or(Gate::is_moot) {
             self.gate = None;
             return true;
@@ -149,7 +160,9 @@ impl Watch {
         }
         true
     }
+}
 
+impl Watch {
     fn fail(&mut self, error: Error) {
         if let Some(gate) = self.gate.take() {
             gate.fail(error);

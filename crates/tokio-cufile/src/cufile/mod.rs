@@ -7,12 +7,14 @@
 //! | `registration` | a file as cuFile knows it |
 //! | `pinned` | device memory as cuFile knows it |
 //! | `part` | one part of a read or a write, by cuFile's calls |
+//! | `enqueue` | one part in a user's CUDA stream |
 //! | `proof` | which way bytes went, as far as it can be seen |
 //! | `workers` | the threads |
 //!
 //! libcufile is used through a table of its functions that is filled at run time. There is no cancel,
 //! and no order with any CUDA stream: a call that has returned is quiet, and that is all.
 
+mod enqueue;
 mod gate;
 mod part;
 mod pinned;
@@ -26,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use completion::IssuedPart;
 
+pub(crate) use self::enqueue::Enqueue;
 pub(crate) use self::part::CufilePart;
 pub(crate) use self::pinned::BufRegistration;
 pub(crate) use self::registration::Registration;

@@ -14,6 +14,7 @@ use nvidia_dl::cuda::CuResult;
 use nvidia_dl::cufile::{Code, CufileError, Failure, Transfer};
 use rustix::io::Errno;
 
+use super::enqueue::Enqueue;
 use super::registration::Registration;
 use super::session::Session;
 use crate::compat::DeviceSide;
@@ -36,6 +37,8 @@ pub(crate) struct CufilePart {
     pub(crate) device: Option<Arc<DeviceSide>>,
     pub(crate) file_offset: u64,
     pub(crate) require: Option<PathClass>,
+    /// Put into this stream instead of being done at once.
+    pub(crate) enqueue: Option<Arc<Enqueue>>,
 }
 
 /// Nobody knows what became of the memory: the operation is to be quarantined.
@@ -58,10 +61,9 @@ impl CufilePart {
         &self,
         advance: impl FnMut() -> Next,
     ) -> std::result::Result<PartOutcome<Model>, Lost> {
-        let registration = self.file.handle.registration();
         let mut run = Run {
             part: self,
-            registration: registration.expect("parts for cuFile are of registered files"),
+            registration: self.registration(),
             done: 0,
             retries: 0,
             report: PartReport::started_at(Instant::now()),
@@ -69,12 +71,17 @@ impl CufilePart {
         let moved = self
             .bind(run.registration)
             .map_or_else(|error| Ok(Err(error)), |()| run.move_all(advance))?;
-        let fault = moved.err().map(|error| run.describe(error));
+        let fault = moved.err().map(|error| self.describe(error, run.done));
         Ok(PartOutcome {
             bytes: run.done as u64,
             fault,
             report: run.report,
         })
+    }
+
+    pub(super) fn registration(&self) -> &Registration {
+        let registration = self.file.handle.registration();
+        registration.expect("parts for cuFile are of registered files")
     }
 
     fn bind(&self, registration: &Registration) -> Result<()> {
@@ -88,11 +95,41 @@ impl CufilePart {
     }
 
     /// The part's memory, as cuFile takes it: a start, and an offset from there.
-    fn place(&self, session: &Session) -> (*mut c_void, usize) {
+    pub(super) fn place(&self, session: &Session) -> (*mut c_void, usize) {
         match self.memory {
             Region::Host(memory) => (memory.as_ptr().cast(), 0),
             Region::Device(memory) => session.pinned().place_of(memory),
         }
+    }
+
+    /// What a failed call means, where it leaves the memory quiet.
+    pub(super) fn error(&self, error: CufileError) -> std::result::Result<Error, Lost> {
+        match error.failure() {
+            // It moved more than it was asked to, or lost the context: nobody knows where bytes went,
+            // or still go.
+            Some(Failure::TooLong { .. }) => Err(Lost),
+            Some(Failure::Cuda(code)) if code.ends_context() => {
+                if let Some(side) = &self.device {
+                    side.device().give_up(&error_of(error));
+                }
+                Err(Lost)
+            }
+            _ => Ok(error_of(error)),
+        }
+    }
+
+    /// An error behind the part's first `done` bytes.
+    pub(super) fn describe(&self, error: Error, done: usize) -> Error {
+        let operation = match self.kind {
+            Kind::Read => Operation::Read,
+            Kind::Write => Operation::Write,
+        };
+        let left = self.memory.len() - done;
+        error
+            .with_operation(operation)
+            .with_path(&self.file.path)
+            .with_range(self.file_offset + done as u64, left as u64)
+            .with_backend(Backend::CuFile)
     }
 }
 
@@ -124,7 +161,7 @@ impl Run<'_> {
                     thread::yield_now();
                 }
                 Err(error) => {
-                    result = Err(self.error(error)?);
+                    result = Err(self.part.error(error)?);
                     break;
                 }
             }
@@ -176,35 +213,6 @@ impl Run<'_> {
         let is_passing = matches!(errno, Errno::INTR | Errno::AGAIN);
         self.retries += 1;
         is_passing && self.retries < RETRIES_MAX
-    }
-
-    /// What a failed call means, where it leaves the memory quiet.
-    fn error(&self, error: CufileError) -> std::result::Result<Error, Lost> {
-        match error.failure() {
-            // It moved more than it was asked to, or lost the context: nobody knows where bytes went,
-            // or still go.
-            Some(Failure::TooLong { .. }) => Err(Lost),
-            Some(Failure::Cuda(code)) if code.ends_context() => {
-                if let Some(side) = &self.part.device {
-                    side.device().give_up(&error_of(error));
-                }
-                Err(Lost)
-            }
-            _ => Ok(error_of(error)),
-        }
-    }
-
-    fn describe(&self, error: Error) -> Error {
-        let operation = match self.part.kind {
-            Kind::Read => Operation::Read,
-            Kind::Write => Operation::Write,
-        };
-        let left = self.part.memory.len() - self.done;
-        error
-            .with_operation(operation)
-            .with_path(&self.part.file.path)
-            .with_range(self.part.file_offset + self.done as u64, left as u64)
-            .with_backend(Backend::CuFile)
     }
 }
 

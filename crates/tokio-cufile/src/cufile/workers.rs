@@ -8,6 +8,7 @@ use completion::IssuedPart;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::Absent;
+use super::enqueue::enqueue;
 use super::part::Lost;
 use super::session::Session;
 use crate::engine::{Model, Task};
@@ -90,6 +91,9 @@ impl Worker {
             debug_assert!(false, "only cuFile's parts come here");
             return;
         };
+        if let Some(stream) = part.enqueue.clone() {
+            return enqueue(ticket, part, &stream, &self.counters);
+        }
         match part.run(|| ticket.advance()) {
             Ok(outcome) => {
                 self.counters.add(&outcome.report);

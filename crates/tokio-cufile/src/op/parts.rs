@@ -5,7 +5,7 @@ use std::sync::Arc;
 use completion::{Cost, Part};
 
 use crate::compat::{DeviceSide, PartDigest, Target, TransferPart};
-use crate::cufile::CufilePart;
+use crate::cufile::{CufilePart, Enqueue};
 use crate::digest::DigestState;
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
@@ -66,6 +66,8 @@ pub(super) struct Parts {
     pub(super) digest: Option<Arc<DigestState>>,
     /// Parts tell when they are done with the source.
     pub(super) let_go: bool,
+    /// Parts go into this stream.
+    pub(super) enqueue: Option<Arc<Enqueue>>,
 }
 
 impl Parts {
@@ -92,6 +94,7 @@ impl Parts {
             require: None,
             digest: None,
             let_go: false,
+            enqueue: None,
         }
     }
 
@@ -150,6 +153,7 @@ impl Parts {
             device: self.device.clone(),
             file_offset: next.part.file_offset,
             require: self.require,
+            enqueue: self.enqueue.clone(),
         }
     }
 }
@@ -173,11 +177,12 @@ impl Iterator for Parts {
         };
         let slot_len = part.lane.slot_len(part.len);
         let slot = slot_len.map(|len| self.slots.size_for(len));
+        let enqueue = self.enqueue.as_ref();
         Some(Part {
             offset: next.offset,
             len: part.len,
             cost: Cost {
-                bytes: part.len,
+                bytes: enqueue.map_or(part.len, |enqueue| enqueue.cost(part.len)),
                 slot,
                 worker: !by_ring,
             },

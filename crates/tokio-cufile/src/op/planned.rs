@@ -42,3 +42,17 @@ pub(super) fn request(
         slot_size: engine.config.bounce_buffer_size,
     }
 }
+
+/// All of a device's `memory` by one call of cuFile's.
+pub(super) fn in_one_piece(kind: Kind, file_offset: u64, memory: Region) -> plan::Request {
+    plan::Request {
+        kind,
+        file_offset,
+        len: memory.len() as u64,
+        place: Place::Cufile { on_device: true },
+        direct: Some(ANY),
+        cached: false,
+        task_size: usize::try_from(plan::IO_LEN_MAX).unwrap_or(usize::MAX),
+        slot_size: usize::try_from(plan::PAGE_SIZE).unwrap_or(usize::MAX),
+    }
+}
