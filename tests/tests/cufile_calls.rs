@@ -37,6 +37,7 @@ use nvidia_dl::cufile::{
     StatsLevel, StreamRegisterFlags, StringParameter, Transfer, Version, decode_done,
 };
 use tokio_cufile_tests::pattern::{self, assert_same};
+use tokio_cufile_tests::sim;
 use tokio_cufile_tests::skip::skip;
 
 const MIB: usize = 1 << 20;
@@ -111,8 +112,10 @@ fn device() -> Option<&'static Driver> {
         skip("needs-cufile", &error.to_string());
         return None;
     }
-    // Without it some versions never return from their first call.
-    fs::read("/proc/modules").expect("/proc/modules can be read");
+    if !sim::is_asked_for() {
+        // Without it some versions never return from their first call.
+        fs::read("/proc/modules").expect("/proc/modules can be read");
+    }
     enter(driver);
     Some(driver)
 }

@@ -16,12 +16,15 @@ Commands:
               miri    tests of `completion` under miri, where a nightly has it
        --no-models    tests, sim, interop and doc only
        --only         only this group; may be repeated
-  sim [--devices N] [--seed S] [--faults SCRIPT] [--without SYMBOL] -- PROGRAM [ARGUMENT]...
-           run a program with simulated GPUs; `cuf` is the one of this workspace
+  sim [OPTION VALUE]... -- PROGRAM [ARGUMENT]...
+           run a program with simulated GPUs and libcufile; `cuf` is the one of this workspace
        --devices   how many, 2 unless said
        --seed      chooses delays and the order across streams
        --faults    what goes wrong: the head of crates/sim-cuda has the grammar
-       --without   a driver that lacks this function
+       --without   a driver, or a libcufile, that lacks this function
+       --cufile    the version of libcufile, 1.20 unless said
+       --cufile-faults   what goes wrong there: the head of crates/sim-cufile has the grammar
+       --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
   help     this text";
@@ -66,13 +69,16 @@ impl Group {
     }
 }
 
-/// A program to run with simulated GPUs.
+/// A program to run with simulated GPUs and a simulated libcufile.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Simulated {
     pub(crate) devices: Option<u32>,
     pub(crate) seed: Option<u64>,
     pub(crate) faults: Option<String>,
     pub(crate) without: Option<String>,
+    pub(crate) cufile: Option<String>,
+    pub(crate) cufile_faults: Option<String>,
+    pub(crate) cufile_path: Option<String>,
     /// The program and its arguments, at least one word.
     pub(crate) words: Vec<String>,
 }
@@ -134,6 +140,9 @@ fn parse_sim(mut args: impl Iterator<Item = String>) -> Result<Simulated> {
             "--seed" => sim.seed = Some(number(&arg, &value()?)?),
             "--faults" => sim.faults = Some(value()?),
             "--without" => sim.without = Some(value()?),
+            "--cufile" => sim.cufile = Some(value()?),
+            "--cufile-faults" => sim.cufile_faults = Some(value()?),
+            "--cufile-path" => sim.cufile_path = Some(value()?),
             "--" => sim.words.extend(args.by_ref()),
             other if other.starts_with('-') => {
                 return Err(format!("`sim` does not know `{other}`"));

@@ -77,8 +77,9 @@ fn tests(runner: Runner) -> Command {
 }
 
 /// The test files that use devices where there are any. A pattern that matches none is an error.
-const WITH_DEVICES: [&str; 6] = [
+const WITH_DEVICES: [&str; 7] = [
     "conformance_*",
+    "cufile_*",
     "device_*",
     "digest",
     "property",
@@ -89,7 +90,7 @@ const WITH_DEVICES: [&str; 6] = [
 /// Runs the tests that use devices on simulated ones. All packages are chosen, so that nothing is
 /// built anew for other features.
 fn on_simulator(runner: Runner) -> Outcome {
-    let folder = match simulator::cuda() {
+    let folder = match simulator::cuda().and_then(|_| simulator::cufile()) {
         Ok(folder) => folder,
         Err(message) => return Err(message).into(),
     };
@@ -97,7 +98,7 @@ fn on_simulator(runner: Runner) -> Outcome {
     let args: Vec<&str> = ["--workspace"].into_iter().chain(chosen).collect();
     let mut command = runner.command("default", &args);
     // A test that breaks a device takes one of its own, where tests share a process too.
-    sim::configure(&mut command, &folder, SIMULATED_DEVICES, 0);
+    sim::configure(&mut command, &[folder], SIMULATED_DEVICES, 0);
     run_counted(&mut command)
 }
 
