@@ -74,8 +74,8 @@ fn be_the_service() {
 
 /// The one that the service says it listens at.
 fn address(log: &mut impl BufRead) -> String {
-    let lines = log.lines().map(Result::unwrap);
-    let line = lines.skip_while(|line| !line.contains(" serving ")).next();
+    let mut lines = log.lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains(" serving "));
     let line = line.expect("it serves");
     let (_, address) = line.split_once("address=").unwrap();
     address.split(' ').next().unwrap().to_owned()

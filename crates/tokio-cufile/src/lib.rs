@@ -25,6 +25,7 @@
 //! | serve code that knows tokio's traits | [`AsyncCuFile::reader`], [`async_writer`](AsyncCuFile::async_writer) |
 //! | read into GPU memory, or write from it | [`DeviceBuffer`], [`Engine::devices`] |
 //! | use memory that other code allocated | [`ForeignMemory`] |
+//! | use slices of cudarc's | `LentSlice`, with the feature `cudarc` |
 //! | begin once a kernel is done with the memory | [`CudaEvent`], [`Transfer::after`] |
 //! | read into one buffer from many tasks | [`HostBuffer::part`], [`DeviceBuffer::part`] |
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |

@@ -82,8 +82,8 @@ impl<T: Send + 'static> ForeignMemory<T> {
     /// # Errors
     ///
     /// `InvalidInput` for an address that the driver does not know, memory of another device, and a
-    /// range that its allocation does not hold; `Unsupported`, `DeviceNotFound`, `DeviceFailed`. The
-    /// owner is dropped then, on an engine thread.
+    /// range that its allocation does not hold (no bytes may be anywhere); `Unsupported`,
+    /// `DeviceNotFound`, `DeviceFailed`. The owner is dropped then, on an engine thread.
     pub unsafe fn new(
         engine: &Engine,
         device: u32,
