@@ -66,7 +66,7 @@ fn on_simulator(runner: Runner, package: &Package) -> Outcome {
         command.arg("--config-file").arg(config);
     }
     command.env("CARGO_TARGET_DIR", place::target().join("interop"));
-    sim::configure(&mut command, &folder, test::SIMULATED_DEVICES, 0);
+    sim::configure(&mut command, &[folder], test::SIMULATED_DEVICES, 0);
     test::run_counted(&mut command)
 }
 
