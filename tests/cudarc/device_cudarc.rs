@@ -15,6 +15,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, 
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use tokio_cufile::{
     CudaEvent, Engine, EngineBuilder, ErrorKind, IoBuf, IoBufMut, LentSlice, PointerClass,
+    VendorCode,
 };
 use tokio_cufile_tests::bench::block_on;
 use tokio_cufile_tests::life::{poll_once, until};
@@ -245,6 +246,31 @@ fn an_error_gives_the_slice_back() {
         drop((slice, stream));
         rig.end();
     });
+}
+
+/// With such an error kept, cudarc makes no stream wait for another, and says so to whoever asks.
+#[test]
+fn an_error_that_cudarc_kept_is_told_before_the_slice_is_used() {
+    let Some(sim) = Sim::need() else {
+        return;
+    };
+    let rig = Rig::new(sim, Way::Ring, engine(), BLOCK);
+    let stream = stream(&rig.device);
+    let [first, second, third] = [(); 3].map(|()| stream.alloc_zeros::<u8>(BLOCK).unwrap());
+    rig.device
+        .fault("cuMemFreeAsync:act-fail=NOT_SUPPORTED,times=1");
+    drop(first);
+    let error = block_on(LentSlice::new(&rig.engine, second)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFailed, "{error}");
+    assert_eq!(error.vendor_code(), Some(VendorCode::Cuda(801)));
+    assert_eq!(error.device(), Some(rig.device.ordinal));
+    // It was kept once.
+    let lent = block_on(LentSlice::new(&rig.engine, third)).unwrap();
+    let done = block_on(rig.file.read_exact_at(lent, 0)).unwrap();
+    let slice = done.buf.into_slice();
+    pattern::assert_same(&content(&rig.device, &slice), &rig.content);
+    drop((slice, stream));
+    rig.end();
 }
 
 #[test]
