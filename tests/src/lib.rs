@@ -15,7 +15,7 @@ pub mod skip;
 pub mod slow_fs;
 pub mod stress;
 
-pub use bench::{Bench, each, each_in};
+pub use bench::{Bench, each, each_compat, each_in};
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;
