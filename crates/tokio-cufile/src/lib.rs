@@ -65,6 +65,7 @@ pub use config::{CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, IoEng
 #[cfg(feature = "cudarc")]
 pub use cuda::LentSlice;
 pub use cuda::{CudaEvent, DeviceInfo};
+pub use cufile::{CuFileInfo, CuFileSetting, CuFileSource};
 pub use digest::{Digest, DigestKind, Digests};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};

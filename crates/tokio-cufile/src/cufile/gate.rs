@@ -7,6 +7,7 @@ use std::path::Path;
 use nvidia_dl::cufile::Version;
 
 use super::Absent;
+use super::given::Given;
 
 /// From this version on the library reads the list of kernel modules, and without one it loops for
 /// ever where it finds no GPU (measured).
@@ -17,15 +18,15 @@ const READS_MODULES: Version = Version(1160);
 /// # Errors
 ///
 /// What does not.
-pub(super) fn expects_direct(proc_dir: &Path) -> Result<(), Absent> {
+pub(super) fn expects_direct(proc_dir: &Path, given: &Given) -> Result<(), Absent> {
     let module = proc_dir.join("driver/nvidia-fs");
-    if module.exists() {
+    if module.exists() || given.wants_p2pdma() {
         return Ok(());
     }
     let shown = module.display();
     Err(format!(
-        "GPUDirect Storage is not to be expected: there is no nvidia-fs ({shown}), and in its own \
-         compatibility mode cuFile is slower than the compat backend"
+        "GPUDirect Storage is not to be expected: there is no nvidia-fs ({shown}), P2PDMA is not asked \
+         for, and in its own compatibility mode cuFile is slower than the compat backend"
     )
     .into())
 }
@@ -65,10 +66,11 @@ mod tests {
     #[test]
     fn without_nvidia_fs_the_library_is_not_even_loaded() {
         let proc_dir = tempfile::tempdir().unwrap();
-        let reason = expects_direct(proc_dir.path()).unwrap_err();
+        let nothing = Given::default();
+        let reason = expects_direct(proc_dir.path(), &nothing).unwrap_err();
         assert!(reason.contains("no nvidia-fs"), "{reason}");
         fs::create_dir_all(proc_dir.path().join("driver/nvidia-fs")).unwrap();
-        assert_eq!(expects_direct(proc_dir.path()), Ok(()));
+        assert_eq!(expects_direct(proc_dir.path(), &nothing), Ok(()));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | `given` | what the library is given beside our calls |
+//! | `effective` | which of its settings are in force, and why |
 //! | `gate` | what is looked at before the library is called at all |
 //! | `session` | the process's one libcufile, opened, and how it is set |
 //! | `registration` | a file as cuFile knows it |
@@ -14,8 +16,10 @@
 //! libcufile is used through a table of its functions that is filled at run time. There is no cancel,
 //! and no order with any CUDA stream: a call that has returned is quiet, and that is all.
 
+mod effective;
 mod enqueue;
 mod gate;
+mod given;
 mod part;
 mod pinned;
 mod proof;
@@ -28,7 +32,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use completion::IssuedPart;
 
+pub use self::effective::{CuFileInfo, CuFileSetting};
 pub(crate) use self::enqueue::Enqueue;
+pub use self::given::CuFileSource;
+use self::given::Given;
 pub(crate) use self::part::CufilePart;
 pub(crate) use self::pinned::BufRegistration;
 pub(crate) use self::registration::Registration;
@@ -106,6 +113,15 @@ impl Cufile {
         }
     }
 
+    /// The library as it is open. Opens it if need be, and blocks.
+    ///
+    /// # Errors
+    ///
+    /// Why cuFile cannot be used here.
+    pub(crate) fn info(&self) -> Result<CuFileInfo, Absent> {
+        self.session().map(|session| session.info())
+    }
+
     /// Registers an open file, where GPUDirect Storage is to be expected. Blocks.
     ///
     /// # Errors
@@ -113,7 +129,7 @@ impl Cufile {
     /// Why it is not, or why cuFile does not take the file. Where it is not to be expected, the
     /// library is not even loaded.
     pub(crate) fn register_if_direct(&self, file: &FileHandle) -> Result<Registration, Absent> {
-        gate::expects_direct(&self.config.proc_dir)?;
+        gate::expects_direct(&self.config.proc_dir, &Given::read())?;
         let session = self.session()?;
         session.expects_direct()?;
         Registration::new(&session, file)

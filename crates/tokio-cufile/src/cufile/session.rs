@@ -4,6 +4,7 @@
     reason = "the library is loaded by path and closed for all"
 )]
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,10 +12,12 @@ use std::thread;
 
 use nvidia_dl::Search;
 use nvidia_dl::cufile::{
-    BoolParameter, DriverProperties, Library, P2pFlags, StatsLevel, StatusFlags, StringParameter,
-    Version,
+    BoolParameter, DriverProperties, Library, P2pFlags, SizeParameter, StatsLevel, StatusFlags,
+    StringParameter, Version,
 };
 
+use super::effective::{self, CuFileInfo, Set};
+use super::given::Given;
 use super::pinned::Pinned;
 use super::proof::Proof;
 use super::{Absent, gate};
@@ -39,8 +42,9 @@ struct Fixed {
 #[derive(Debug)]
 struct Process {
     session: Weak<Session>,
-    /// The library is open, set so. It stays open where an engine ends without a shutdown.
-    open: Option<Fixed>,
+    /// The library is open, set so: what was asked for, and what was done for that. It stays open
+    /// where an engine ends without a shutdown.
+    open: Option<(Fixed, Vec<Set>)>,
     /// A call has not returned: nobody calls it again.
     stuck: Option<Absent>,
 }
@@ -70,6 +74,8 @@ struct Facts {
     compat_forced: bool,
     p2pdma: bool,
     stats: Result<(), String>,
+    /// What this process has set.
+    ours: Vec<Set>,
 }
 
 impl Session {
@@ -90,7 +96,8 @@ impl Session {
         if let Some(reason) = &process.stuck {
             return Err(reason.clone());
         }
-        if let Some(before) = process.open.as_ref().filter(|before| **before != fixed) {
+        let before = process.open.as_ref().map(|(before, _)| before);
+        if let Some(before) = before.filter(|before| **before != fixed) {
             return Err(format!(
                 "libcufile is set once for a process, and was set otherwise: {before:?}, not {fixed:?}"
             )
@@ -104,13 +111,13 @@ impl Session {
         let driver = open_driver().map_err(|error| error.to_string())?;
         let device = Device::open(driver, DEVICE).map_err(|error| error.to_string())?;
         let device = Arc::new(device);
-        let is_open = process.open.is_some();
+        let open = process.open.as_ref().map(|(_, ours)| ours.clone());
         let opening = Opening {
             library,
             version,
             device: Arc::clone(&device),
             stats: config.stats,
-            is_open,
+            open,
         };
         let facts = match opening.run_watched(config) {
             Ok(facts) => facts?,
@@ -119,7 +126,6 @@ impl Session {
                 return Err(reason);
             }
         };
-        tracing::info!(library = %library.path().display(), ?facts, "cuFile is open");
         let proof = Proof::new(library, facts.stats.is_ok(), &config.proc_dir, facts.p2pdma);
         let session = Arc::new(Self {
             library,
@@ -129,8 +135,9 @@ impl Session {
             proof,
             pinned: Pinned::default(),
         });
-        process.open = Some(fixed);
+        process.open = Some((fixed, session.facts.ours.clone()));
         process.session = Arc::downgrade(&session);
+        tracing::info!(cufile = ?session.info(), "cuFile is open");
         Ok(session)
     }
 
@@ -208,6 +215,26 @@ impl Session {
         }
     }
 
+    /// What is in force, and why. Reads libcufile's file anew.
+    pub(super) fn info(&self) -> CuFileInfo {
+        let (facts, given) = (&self.facts, Given::read());
+        let settings = effective::settings(self.library, &given, &facts.ours);
+        let nvfs = (
+            facts.properties.nvfs_major_version,
+            facts.properties.nvfs_minor_version,
+        );
+        CuFileInfo {
+            library: self.fixed.library.clone(),
+            version: facts.version.map(|version| version.to_string()),
+            nvidia_fs: (nvfs != (0, 0)).then(|| format!("{}.{}", nvfs.0, nvfs.1)),
+            not_direct: self.expects_direct().err().map(Cow::into_owned),
+            not_told: self.tells_paths().err().map(Cow::into_owned),
+            notes: effective::contradictions(&given, &settings),
+            config_file: given.file,
+            settings,
+        }
+    }
+
     /// Closes the library if nobody else uses it: another engine, or a file that is still open. It
     /// stays open then, which is safe. Never from a destructor: at the exit of a process it crashes.
     pub(super) fn close(session: Arc<Self>) {
@@ -242,7 +269,8 @@ struct Opening {
     version: Option<Version>,
     device: Arc<Device>,
     stats: CuFileStats,
-    is_open: bool,
+    /// What was set when it was opened, if it is open.
+    open: Option<Vec<Set>>,
 }
 
 impl Opening {
@@ -275,13 +303,16 @@ impl Opening {
         let library = self.library;
         self.device.bind().map_err(|error| error.to_string())?;
         let mut stats = Err("it was opened without".to_owned());
-        if !self.is_open {
-            keep_log_out_of_folder(library);
+        let mut ours = self.open.clone().unwrap_or_default();
+        if self.open.is_none() {
+            ours.extend(keep_log_out_of_folder(library, &Given::read()));
             stats = self.ask_for_stats();
             library
                 .driver_open()
                 .map_err(|error| format!("libcufile does not open: {error}"))?;
             if stats.is_ok() {
+                let level = StatsLevel::PER_GPU.0.to_string();
+                ours.extend(SizeParameter::PROFILE_STATS.key().map(|key| (key, level)));
                 stats = library.stats_start().map_err(|error| error.to_string());
             }
         } else if library.stats_l3().is_ok() {
@@ -299,6 +330,7 @@ impl Opening {
             compat_forced: is(BoolParameter::FORCE_COMPAT_MODE),
             p2pdma: is(BoolParameter::USE_PCIP2PDMA) && is_p2p,
             stats,
+            ours,
         })
     }
 
@@ -321,16 +353,17 @@ impl Opening {
 
 /// By default the library writes its log into the current folder. Where neither environment nor file
 /// says otherwise, it is told to write none. Before 1.14 it cannot be told.
-fn keep_log_out_of_folder(library: &Library) {
-    let is_set = |parameter| {
-        let text = library.string_parameter(parameter);
-        text.is_ok_and(|text| !text.is_empty() && text != "." && text != "cufile.log")
-    };
-    if is_set(StringParameter::LOG_FILE_PATH) || is_set(StringParameter::LOG_DIR) {
-        return;
+fn keep_log_out_of_folder(library: &Library, given: &Given) -> Option<Set> {
+    const NOWHERE: &str = "/dev/null";
+    if given.names_a_log() {
+        return None;
     }
-    let set = library.set_string_parameter(StringParameter::LOG_FILE_PATH, "/dev/null");
-    if let Err(error) = set {
-        tracing::info!(%error, "libcufile may write cufile.log into the current folder");
+    let parameter = StringParameter::LOG_FILE_PATH;
+    match library.set_string_parameter(parameter, NOWHERE) {
+        Ok(()) => parameter.key().map(|key| (key, NOWHERE.to_owned())),
+        Err(error) => {
+            tracing::info!(%error, "libcufile may write cufile.log into the current folder");
+            None
+        }
     }
 }
