@@ -32,7 +32,7 @@ const FAULTS: [(&str, Result<usize, Failure>); 8] = [
 fn every_fault_of_a_transfer_comes_and_is_counted() {
     const NAME: &str = "every_fault_of_a_transfer_comes_and_is_counted";
     if !is_again() {
-        let _ = succeeds(NAME, &[]);
+        succeeds(NAME, &[]);
         return;
     }
     let sims = sims();
@@ -91,7 +91,7 @@ fn registration_is_refused_for_one_file_and_not_for_another() {
 fn the_path_changes_in_the_middle_and_is_counted_apart() {
     const NAME: &str = "the_path_changes_in_the_middle_and_is_counted_apart";
     if !is_again() {
-        let _ = succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_PATH", "nvidia-fs")]);
+        succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_PATH", "nvidia-fs")]);
         return;
     }
     let sims = sims();
@@ -117,7 +117,7 @@ fn the_path_changes_in_the_middle_and_is_counted_apart() {
 fn limits_of_what_can_be_registered_are_reached() {
     const NAME: &str = "limits_of_what_can_be_registered_are_reached";
     if !is_again() {
-        let _ = succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_BAR_KB", "1024")]);
+        succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_BAR_KB", "1024")]);
         return;
     }
     let sims = Sims::load("1.15");
@@ -137,12 +137,8 @@ fn limits_of_what_can_be_registered_are_reached() {
     register(24).expect("there is room");
 }
 
-#[allow(unsafe_code, reason = "memory that stays until the process ends")]
 fn register(sims: &Sims, bytes: usize) -> Result<(), Code> {
-    let memory = sims.memory(bytes).as_void();
-    let flags = nvidia_dl::cufile::BufferFlags::NONE;
-    // SAFETY: the memory is never freed.
-    let registered = unsafe { sims.library.buf_register(memory, bytes, flags) };
+    let registered = sims.register_buffer(sims.memory(bytes), bytes);
     registered.map_err(|error| error.failure().and_then(Failure::code).expect("a code"))
 }
 
@@ -151,7 +147,7 @@ fn opening_fails_and_hangs_as_it_is_told() {
     const NAME: &str = "opening_fails_and_hangs_as_it_is_told";
     if !is_again() {
         let script = "cuFileDriverOpen:fail=5001,nth=1;cuFileDriverOpen:never,nth=2";
-        let _ = succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_FAULTS", script)]);
+        succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_FAULTS", script)]);
         return;
     }
     let sims: &'static Sims = Box::leak(Box::new(Sims::load("1.20")));

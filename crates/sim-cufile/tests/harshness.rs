@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 
-use nvidia_dl::cufile::{BufferFlags, Cells, Code, Failure};
+use nvidia_dl::cufile::{Cells, Code, Failure};
 use support::{cells, done, file, name, sims, whole};
 use xtask::again::{is_again, succeeds};
 
@@ -53,11 +53,7 @@ fn what_ends_in_flight_is_caught() {
     let sims = sims();
     let (file, memory, stream) = (file(&[1; LEN]), sims.memory(LEN), sims.stream());
     let handle = sims.register(file.as_file());
-    // SAFETY: the memory is never freed.
-    let registered = unsafe {
-        sims.library
-            .buf_register(memory.as_void(), LEN, BufferFlags::NONE)
-    };
+    let registered = sims.register_buffer(memory, LEN);
     registered.expect("registered");
     sims.faults("@read:never");
     let held = cells(LEN, 0, 0);
@@ -134,16 +130,12 @@ fn an_offset_before_a_buffer_is_caught_and_writes_nothing() {
 fn registered_memory_that_is_freed_is_seen() {
     const NAME: &str = "registered_memory_that_is_freed_is_seen";
     if !is_again() {
-        let _ = succeeds(NAME, &[]);
+        succeeds(NAME, &[]);
         return;
     }
     let sims = sims();
     let memory = sims.memory(LEN);
-    // SAFETY: that it is freed too early is what is tested; the simulated library only counts it.
-    let registered = unsafe {
-        sims.library
-            .buf_register(memory.as_void(), LEN, BufferFlags::NONE)
-    };
+    let registered = sims.register_buffer(memory, LEN);
     registered.expect("registered");
     assert_eq!((sims.stats().buffers, sims.stats().freed_buffers), (1, 0));
     // SAFETY: as above.
@@ -165,7 +157,7 @@ fn registered_memory_that_is_freed_is_seen() {
 fn a_full_stream_holds_its_submitter_up() {
     const NAME: &str = "a_full_stream_holds_its_submitter_up";
     if !is_again() {
-        let _ = succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_BACKLOG", "2")]);
+        succeeds(NAME, &[("TOKIO_CUFILE_SIM_CUFILE_BACKLOG", "2")]);
         return;
     }
     let sims = sims();

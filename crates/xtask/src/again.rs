@@ -40,7 +40,6 @@ pub fn run(test: &str, variables: &[(&str, &str)]) -> Output {
 /// # Panics
 ///
 /// When it fails.
-#[must_use]
 #[track_caller]
 pub fn succeeds(test: &str, variables: &[(&str, &str)]) -> String {
     let output = run(test, variables);

@@ -15,7 +15,8 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use nvidia_dl::Search;
 use nvidia_dl::cuda::{DevicePtr, Driver, Stream, StreamFlags};
 use nvidia_dl::cufile::{
-    Cells, CufileError, Failure, FileHandle, Library, PathCounts, StatsLevel, Transfer, decode_done,
+    BufferFlags, Cells, CufileError, Failure, FileHandle, Library, PathCounts, StatsLevel,
+    Transfer, decode_done,
 };
 use tempfile::{NamedTempFile, TempDir};
 use xtask::simulator;
@@ -194,6 +195,13 @@ impl Sims {
 
     pub(crate) fn memory(&self, len: usize) -> DevicePtr {
         self.driver.mem_alloc(len).expect("device memory")
+    }
+
+    /// Memory that stays until the process ends, unless that it does not is what is tested.
+    pub(crate) fn register_buffer(&self, memory: DevicePtr, len: usize) -> Result<(), CufileError> {
+        let flags = BufferFlags::NONE;
+        // SAFETY: the simulated library only keeps the address.
+        unsafe { self.library.buf_register(memory.as_void(), len, flags) }
     }
 
     pub(crate) fn register(&self, file: &File) -> FileHandle {
