@@ -77,13 +77,13 @@ fn registration_is_refused_for_one_file_and_not_for_another() {
     for code in [Code::HANDLE_NOT_REGISTERED, Code::INTERNAL_ERROR] {
         let script = format!("{}/cuFileHandleRegister:fail={},nth=1", name(&one), code.0);
         sims.faults(&script);
+        let taken = sims.register(other.as_file());
+        sims.deregister(taken);
         let refused = sims
             .library
             .handle_register(std::os::fd::AsFd::as_fd(one.as_file()));
         let failure = refused.expect_err("it is refused").failure();
         assert_eq!(failure, Some(Failure::Code(code)));
-        let taken = sims.register(other.as_file());
-        sims.deregister(taken);
     }
 }
 
@@ -135,6 +135,10 @@ fn limits_of_what_can_be_registered_are_reached() {
     register(1000).expect("there is room");
     assert_eq!(register(49), Err(Code::INVALID_MAPPING_SIZE));
     register(24).expect("there is room");
+    sims.enter(2);
+    register(24).expect("there is room, to the last byte");
+    let one = sims.register_buffer(sims.memory(1), 1);
+    assert!(one.is_err(), "not for one byte more");
 }
 
 fn register(sims: &Sims, bytes: usize) -> Result<(), Code> {

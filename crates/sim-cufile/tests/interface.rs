@@ -6,9 +6,13 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use nvidia_dl::cufile::{Code, Failure, IoEvent, IoParams, IoVec, Opcode, Transfer, decode_event};
+use nvidia_dl::cufile::{
+    Code, CufileError, Failure, IoEvent, IoParams, IoVec, Opcode, Transfer, decode_event,
+};
 use support::{cells, done, file, name, sims, whole};
 use xtask::again::{is_again, succeeds};
 
@@ -97,6 +101,84 @@ fn a_vector_goes_to_several_places() {
     // SAFETY: as above.
     assert_eq!(unsafe { sims.library.writev(handle, pieces, 0) }, Ok(3));
     assert_eq!(std::fs::read(file.path()).expect("the file"), b"cdedefghij");
+    sims.deregister(handle);
+}
+
+#[test]
+fn a_file_for_direct_io_is_read_and_written_however_it_is_aligned() {
+    let sims = sims();
+    let content: Vec<u8> = (0..250).cycle().take(LEN).collect();
+    let (file, memory) = (file(&content), sims.memory(LEN));
+    let direct = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(file.path());
+    let direct = direct.expect("the file system takes O_DIRECT");
+    let handle = sims.register(&direct);
+    let odd = Transfer {
+        file_offset: 77,
+        buf_offset: 13,
+        ..whole(memory, 5001)
+    };
+    assert_eq!(sims.read(handle, &odd), Ok(5001));
+    let from = memory.checked_add(13).expect("an address");
+    assert_eq!(sims.bytes(from, 5001), content[77..77 + 5001]);
+    // SAFETY: file and memory stay until the test ends.
+    let written = unsafe {
+        sims.library.write(
+            handle,
+            &Transfer {
+                file_offset: 3,
+                ..odd
+            },
+        )
+    };
+    assert_eq!(written, Ok(5001));
+    let found = std::fs::read(file.path()).expect("the file");
+    assert_eq!(found[3..3 + 5001], content[77..77 + 5001]);
+    assert_eq!(
+        (&found[..3], &found[5004..]),
+        (&content[..3], &content[5004..])
+    );
+    sims.deregister(handle);
+}
+
+#[test]
+fn what_the_real_library_refuses_is_refused() {
+    let sims = sims();
+    sims.enter(6);
+    let (file, memory, stream) = (file(&[4; LEN]), sims.memory(2 * LEN), sims.stream());
+    let read_only = File::open(file.path()).expect("it opens");
+    let handle = sims.register(&read_only);
+    let code = |error: CufileError| error.failure().and_then(Failure::code);
+    // SAFETY: file and memory stay until the test ends.
+    let write = unsafe { sims.library.write(handle, &whole(memory, LEN)) };
+    assert_eq!(write.map_err(code), Err(Some(Code::INVALID_FILE_OPEN_FLAG)));
+    // In a stream, memory that is not registered will do from its start only.
+    let within = |numbers| {
+        sims.put(stream, handle, memory, numbers);
+        sims.synchronize(stream);
+        done(numbers, 1000).expect("it was written")
+    };
+    assert_eq!(within(cells(1000, 0, 0)), Ok(1000));
+    assert!(within(cells(1000, 0, 1)).is_err());
+    sims.register_buffer(memory, LEN).expect("registered");
+    assert_eq!(within(cells(1000, 0, 1)), Ok(1000));
+    // Past what is registered, though the memory is there.
+    let at = |buf_offset| Transfer {
+        buf_offset,
+        ..whole(memory, 1000)
+    };
+    assert_eq!(sims.read(handle, &at(LEN - 1000)), Ok(1000));
+    let beyond = sims.read(handle, &at(LEN - 999));
+    assert_eq!(beyond.map_err(code), Err(Some(Code::INVALID_VALUE)));
+    // Part of what is registered.
+    let again = sims.register_buffer(memory.checked_add(5).expect("an address"), 10);
+    assert_eq!(
+        again.map_err(code),
+        Err(Some(Code::MEMORY_ALREADY_REGISTERED))
+    );
     sims.deregister(handle);
 }
 
