@@ -333,6 +333,51 @@ fn lengths_texts_and_lists_that_cannot_be_are_refused() {
     assert_eq!(CALLED.take(), None);
 }
 
+/// Four numbers in a row: a swapped pair would compile.
+#[test]
+fn a_transfer_arrives_as_it_was_given() {
+    thread_local! {
+        static GIVEN: Cell<(usize, usize, usize, i64, i64)> = const { Cell::new((0, 0, 0, 0, 0)) };
+    }
+    extern "C" fn read(
+        file: FileHandle,
+        base: *mut c_void,
+        len: usize,
+        at: i64,
+        within: i64,
+    ) -> isize {
+        GIVEN.set((file.as_raw().addr(), base.addr(), len, at, within));
+        3
+    }
+    extern "C" fn write(
+        file: FileHandle,
+        base: *const c_void,
+        len: usize,
+        at: i64,
+        within: i64,
+    ) -> isize {
+        GIVEN.set((file.as_raw().addr(), base.addr(), len, at, within));
+        4
+    }
+    let mut symbols = Symbols::telling_their_places();
+    symbols.read = read;
+    symbols.write = write;
+    let library = Library::of(symbols);
+    let file = FileHandle::from_raw(ptr::without_provenance_mut(1));
+    let what = Transfer {
+        base: ptr::without_provenance_mut(2),
+        buf_offset: 5,
+        file_offset: 4,
+        len: 30,
+    };
+    // SAFETY: the functions of this table touch nothing.
+    assert_eq!(unsafe { library.read(file, &what) }, Ok(3));
+    assert_eq!(GIVEN.take(), (1, 2, 30, 4, 5));
+    // SAFETY: as above.
+    assert_eq!(unsafe { library.write(file, &what) }, Ok(4));
+    assert_eq!(GIVEN.take(), (1, 2, 30, 4, 5));
+}
+
 /// A read that fails by errno, and before it one of another call that is none of its business.
 #[test]
 fn an_errno_is_that_of_the_call() {
