@@ -11,6 +11,7 @@ mod devices;
 mod fate;
 mod field;
 mod fly;
+mod model;
 mod run;
 mod slow;
 mod staged;

@@ -11,7 +11,7 @@ use super::counts::{Counts, Fault, Harm, Point, add, read};
 use super::devices::{self, Devices, Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::fly::fly;
-use super::{Device, lock, slow};
+use super::{Backend, Device, lock, model, slow};
 use crate::Sim;
 use crate::sim::Lease;
 
@@ -33,6 +33,9 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(4);
 ///
 /// When the machine does not let it run.
 pub fn run(args: &Args) -> Result<bool, String> {
+    if args.backend == Backend::Model {
+        return run_model(args);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()
@@ -47,6 +50,27 @@ pub fn run(args: &Args) -> Result<bool, String> {
     let counts = Arc::new(Counts::default());
     let since = Instant::now();
     let missed = runtime.block_on(epochs(args, sim, &counts, since))?;
+    Ok(report(args, &counts, &missed, since))
+}
+
+fn run_model(args: &Args) -> Result<bool, String> {
+    let (counts, since) = (Arc::new(Counts::default()), Instant::now());
+    let Some(name) = &args.broken else {
+        let missed = model::run(args, &counts);
+        return Ok(report(args, &counts, &missed, since));
+    };
+    let by = model::run_broken(args, name, &counts)?;
+    let is_caught = model::is_caught(&counts, by);
+    println!("{counts}");
+    for message in counts.messages().iter().take(3) {
+        println!("  {message}");
+    }
+    let word = if is_caught { "CAUGHT" } else { "NOT CAUGHT" };
+    println!("{word} {name} by {by:?}; again: {}", args.again());
+    Ok(is_caught)
+}
+
+fn report(args: &Args, counts: &Counts, missed: &[&str], since: Instant) -> bool {
     let well = counts.is_clean() && missed.is_empty();
     println!("{counts}\n{}", counts.details());
     for message in counts.messages() {
@@ -57,12 +81,9 @@ pub fn run(args: &Args) -> Result<bool, String> {
     }
     let seconds = since.elapsed().as_secs_f64();
     let word = if well { "PASS" } else { "FAIL" };
-    println!(
-        "{word} seed {} in {seconds:.1} s; again: {}",
-        args.seed,
-        args.again()
-    );
-    Ok(well)
+    let (seed, again) = (args.seed, args.again());
+    println!("{word} seed {seed} in {seconds:.1} s; again: {again}");
+    well
 }
 
 async fn epochs(
