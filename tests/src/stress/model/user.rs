@@ -325,7 +325,14 @@ impl<'a, P: ReleasePolicy> User<'a, P> {
     fn judge(&self, flying: &Flying<P>, outcome: &Outcome<P>) {
         let counts = &self.shared.counts;
         let is_done = outcome.ending == Ending::Done;
-        add(if is_done { &counts.done } else { &counts.failed }, 1);
+        add(
+            if is_done {
+                &counts.done
+            } else {
+                &counts.failed
+            },
+            1,
+        );
         let stop_may = flying.may_stop || matches!(flying.plan, Plan::Cancel(_));
         let may = match &outcome.ending {
             Ending::Stopped(StopReason::Cancelled | StopReason::Deadline) => stop_may,
