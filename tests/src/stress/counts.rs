@@ -140,6 +140,7 @@ pub struct Counts {
     pub(super) quarantined: AtomicU64,
     pub(super) expected: AtomicU64,
     pub(super) rounds: AtomicU64,
+    pub(super) shutdown_ms_max: AtomicU64,
     dropped: [AtomicU64; Point::ALL.len()],
     faults: [AtomicU64; Fault::ALL.len()],
     harm: [AtomicU64; Harm::ALL],

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use measure::data::Draws;
-use tokio_cufile::{AsyncCuFile, Error, ErrorKind, FileRange, IoBufMut, OpError, Transfer};
+use tokio_cufile::{
+    AsyncCuFile, Error, ErrorKind, FileRange, IoBufMut, OpError, Receipt, Transfer,
+};
 
 use super::arena::{Access, Arena, Ground, Held};
 use super::content::{Claim, Written};
@@ -50,11 +52,17 @@ pub(super) async fn fly(epoch: Arc<Epoch>, task: usize) -> Result<(), String> {
         if index >= epoch.end || late {
             return Ok(());
         }
-        let mut draws = Draws::new(epoch.seed ^ ((index as u64 + 1) << 20));
-        one(&epoch, task, &mut draws).await?;
-        add(&epoch.counts.ops, 1);
-        lock(&epoch.flying[task]).clear();
+        number(&epoch, task, index).await?;
     }
+}
+
+/// Does one operation.
+pub(super) async fn number(epoch: &Arc<Epoch>, task: usize, index: usize) -> Result<(), String> {
+    let mut draws = Draws::new(epoch.seed ^ ((index as u64 + 1) << 20));
+    one(epoch, task, &mut draws).await?;
+    add(&epoch.counts.ops, 1);
+    lock(&epoch.flying[task]).clear();
+    Ok(())
 }
 
 async fn one(epoch: &Arc<Epoch>, task: usize, draws: &mut Draws) -> Result<(), String> {
@@ -62,6 +70,10 @@ async fn one(epoch: &Arc<Epoch>, task: usize, draws: &mut Draws) -> Result<(), S
     let subject = epoch.files.draw(draws);
     let (mut act, mut fate) = (Act::draw(draws), Fate::draw(draws));
     *lock(&epoch.flying[task]) = format!("{act:?} {fate:?} of file {subject}");
+    if epoch.is_stuck && act == Act::Staged {
+        // As on a device that is doomed, below.
+        act = Act::Write;
+    }
     if act == Act::Inspect {
         return epoch.inspect(subject).await;
     }
@@ -129,8 +141,11 @@ where
     A: Access<G::Part>,
 {
     let is_doomed = turn.as_ref().is_some_and(|turn| turn.0.is_doomed());
-    let len_max = length_max(draws, is_doomed);
-    let (claim, held, part) = take(epoch, arena, subject, (act, len_max), draws).await;
+    let len_max = length_max(draws, is_doomed).min(arena.part_max() as u64);
+    let taken = take(epoch, arena, subject, (act, len_max), draws).await;
+    let Some((claim, held, part)) = taken else {
+        return Ok(());
+    };
     let handles = epoch.handles(subject);
     let flight = Flight {
         epoch: Arc::clone(epoch),
@@ -160,19 +175,19 @@ fn length_max(draws: &mut Draws, is_doomed: bool) -> u64 {
     }
 }
 
-/// Waits for plots and a cell that nobody has.
+/// Waits for plots and a cell that nobody has. `None` when the engine ends first.
 async fn take<G, A>(
     epoch: &Epoch,
     arena: &Arena<G, A>,
     subject: usize,
     (act, len_max): (Act, u64),
     draws: &mut Draws,
-) -> (Claim, Held<G::Part>, G::Part)
+) -> Option<(Claim, Held<G::Part>, G::Part)>
 where
     G: Ground,
     A: Access<G::Part>,
 {
-    loop {
+    while !epoch.is_ending() {
         let claimed = {
             let mut content = lock(&epoch.subject(subject).content);
             match act {
@@ -182,9 +197,9 @@ where
         };
         if let Some(claim) = claimed {
             let len = usize::try_from(claim.range.end - claim.range.start).unwrap_or(0);
-            debug_assert!(len <= Arena::<G, A>::part_max());
+            debug_assert!(len <= arena.part_max(), "a claim fits the largest cell");
             if let Some((held, part)) = arena.take(draws, len) {
-                return (claim, held, part);
+                return Some((claim, held, part));
             }
             let nothing = claim.generation.map(|_| Written::Nothing);
             epoch.end_claim(subject, &claim, nothing);
@@ -192,6 +207,7 @@ where
         epoch.gather();
         tokio::task::yield_now().await;
     }
+    None
 }
 
 impl<G, A> Flight<G, A>
@@ -231,9 +247,7 @@ where
             End::Settled(Ok(done)) => {
                 self.note_done(done.bytes);
                 let bytes = done.bytes;
-                let message = || format!("a read of {asked} bytes gave {bytes}");
-                let short = u64::from(bytes != asked);
-                self.epoch.counts.harm(Harm::Corrupt, short, message);
+                self.check_length(asked, bytes, &done.receipt);
                 self.check_read(&done.buf, bytes);
                 self.over(held, done.buf, None);
             }
@@ -246,6 +260,20 @@ where
             }
             End::Dropped(_) => self.orphan(held, None),
         }
+    }
+
+    /// Nothing is read at the end of a file.
+    fn check_length(&self, asked: usize, bytes: usize, receipt: &Receipt) {
+        let message = || {
+            let path = self.epoch.subject(self.subject).path.display();
+            let (fate, claim) = (self.fate, &self.claim.range);
+            let device = self.turn.as_ref().map(|turn| turn.0.role);
+            format!(
+                "{bytes} of {asked} bytes of {claim:?} of {path} ({fate:?}, {device:?}): {receipt:?}"
+            )
+        };
+        let short = u64::from(bytes != asked);
+        self.epoch.counts.harm(Harm::Corrupt, short, message);
     }
 
     /// The first `bytes` of a part are those of the claim.
@@ -281,9 +309,7 @@ where
             End::Settled(Ok(done)) => {
                 self.note_done(done.bytes);
                 let bytes = done.bytes;
-                let message = || format!("ranges of {asked} bytes gave {bytes}");
-                let short = u64::from(bytes != asked);
-                self.epoch.counts.harm(Harm::Corrupt, short, message);
+                self.check_length(asked, bytes, &done.receipt);
                 for range in &ranges {
                     let wrong = self.arena.look(&done.buf, |found| {
                         let content = lock(&self.epoch.subject(self.subject).content);
@@ -460,23 +486,48 @@ where
     /// Nobody awaits it any more: it is over when its memory has come back.
     fn orphan(self, held: Held<G::Part>, written: Option<Written>) {
         let epoch = Arc::clone(&self.epoch);
-        let mut waits = Some((self, held));
-        let orphan: Orphan = Box::new(move |_| {
-            let back = waits
-                .as_ref()
-                .and_then(|(flight, held)| flight.arena.recover(held));
-            match (back, waits.take()) {
-                (Some(part), Some((flight, held))) => {
-                    flight.over(held, part, written);
-                    true
-                }
-                (_, still) => {
-                    waits = still;
-                    false
-                }
+        let waiting = Waiting {
+            flight: Some((self, held)),
+            written,
+        };
+        lock(&epoch.orphans).push(Box::new(waiting));
+    }
+}
+
+struct Waiting<G: Ground, A> {
+    /// Until it has come back.
+    flight: Option<(Flight<G, A>, Held<G::Part>)>,
+    written: Option<Written>,
+}
+
+impl<G, A> Orphan for Waiting<G, A>
+where
+    G: Ground<Part: IoBufMut>,
+    A: Access<G::Part>,
+{
+    fn is_back(&mut self) -> bool {
+        let Some((flight, held)) = self.flight.take() else {
+            return true;
+        };
+        match flight.arena.recover(&held) {
+            Some(part) => {
+                flight.over(held, part, self.written);
+                true
             }
-        });
-        lock(&epoch.orphans).push(orphan);
+            None => {
+                self.flight = Some((flight, held));
+                false
+            }
+        }
+    }
+
+    fn late(self: Box<Self>) -> Late {
+        let (flight, _) = self.flight.expect("one that is back is no orphan");
+        Late {
+            subject: flight.subject,
+            claim: flight.claim,
+            written: self.written,
+        }
     }
 }
 
