@@ -209,7 +209,7 @@ impl EngineBuilder {
         });
         let devices = Arc::new(Devices::new(&executors, &slots, &counters));
         let host = Host {
-            executors,
+            executors: Arc::clone(&executors),
             devices: Arc::clone(&devices),
             clock,
             bells: Arc::clone(&bells),
@@ -225,6 +225,7 @@ impl EngineBuilder {
             core,
             lost_writes,
             ring: ring_facts,
+            executors,
             devices,
             cufile,
             slots: layout,

@@ -23,7 +23,7 @@ pub use self::shutdown::ShutdownReport;
 
 use self::clock::Clock;
 use self::threads::Bells;
-use crate::compat::Devices;
+use crate::compat::{Devices, Executors};
 use crate::config::Config;
 use crate::cuda::DeviceInfo;
 use crate::cufile::{CuFileInfo, Cufile};
@@ -71,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     pub(crate) lost_writes: Arc<LostWrites>,
     pub(crate) ring: RingFacts,
+    pub(crate) executors: Arc<Executors>,
     pub(crate) devices: Arc<Devices>,
     pub(crate) cufile: Arc<Cufile>,
     pub(crate) slots: SlotLayout,

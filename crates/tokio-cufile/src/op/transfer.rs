@@ -301,7 +301,6 @@ impl<B: Send + 'static> Transfer<B> {
             .as_ref()
             .map(|payload| payload.span.clone());
         let buf = settlement.payload.map(|payload| payload.buf);
-        let worker_named_range = matches!(settlement.ending, completion::Ending::Failed { .. });
         let mut error = error_of(settlement.ending);
         if error.is_none() && self.exact && bytes < self.len {
             error = Some(self.too_short(end));
@@ -317,10 +316,10 @@ impl<B: Send + 'static> Transfer<B> {
                 digests: self.digest.as_ref().and_then(|digest| digest.take(bytes)),
             }),
             (Some(error), buf) => {
-                let error = if worker_named_range {
-                    error
-                } else {
-                    self.describe_range(error)
+                // A worker names the range that failed; an event that was waited for knows of none.
+                let error = match error.operation() {
+                    Some(_) => error,
+                    None => self.describe_range(error),
                 };
                 Err(OpError {
                     error,

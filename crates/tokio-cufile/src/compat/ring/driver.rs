@@ -82,10 +82,14 @@ impl Driver {
         let mut notes = Vec::new();
         // One more for the bell. The completion queue is twice as long, so it cannot overflow.
         let mut ring = probe::build(config.depth + 1, &mut notes)?;
-        if let Err(reason) = probe::try_read(&mut ring) {
-            // Closing a ring does not wait for what it has in flight.
-            #[expect(clippy::disallowed_methods, reason = "its read may still be in flight")]
-            std::mem::forget(ring);
+        let known = probe::KnownFile::new()?;
+        if let Err(reason) = probe::try_read(&mut ring, &known) {
+            // What is still in the queue the kernel has never seen. Of all else nobody knows, and
+            // closing a ring does not wait for what it has in flight.
+            if ring.submission().is_empty() {
+                #[expect(clippy::disallowed_methods, reason = "its read may still be in flight")]
+                std::mem::forget(ring);
+            }
             return Err(reason);
         }
         let slots_registered =
@@ -129,6 +133,8 @@ impl Driver {
     /// stay for ever. What comes in goes back.
     fn give_up(&mut self, reason: &'static str) {
         tracing::error!(reason, "the operations of the ring are quarantined");
+        // First: whoever is told that an operation was lost is served by the pool from then on.
+        self.inbox.retire();
         for InFlight { staged, .. } in self.table.drain() {
             let Staged { ticket, run } = *staged;
             #[expect(
@@ -141,7 +147,6 @@ impl Driver {
         self.throttle.drain().for_each(drop);
         // Unfinished, so quarantined; a lane leaks what its device may still use.
         drop(std::mem::replace(&mut self.copies, Copies::new()));
-        self.inbox.retire();
         // Of operations that had settled before.
         self.wakers.wake();
     }
@@ -339,7 +344,13 @@ impl Driver {
         match self.ring.submit_and_wait(want) {
             Ok(_) => self.refusals = 0,
             Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => {}
+                Some(libc::EINTR) => {}
+                // For now; it may last as long as memory is short.
+                Some(libc::EAGAIN | libc::EBUSY) => {
+                    if self.ring.completion().is_empty() {
+                        thread::park_timeout(REFUSED_PAUSE);
+                    }
+                }
                 _ => {
                     if self.refusals == 0 {
                         tracing::error!(%error, "the kernel refuses the ring");
@@ -391,8 +402,8 @@ impl Driver {
             let waited = self.ring.submitter().submit_with_args(1, &wait);
             self.inbox.awake();
             match waited.map_err(|error| error.raw_os_error()) {
-                Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // A kernel before 5.11 knows no such wait.
+                Ok(_) | Err(Some(libc::ETIME | libc::EINTR)) => {}
+                // A kernel before 5.11 knows no such wait; what else it may be, entering tells.
                 Err(_) => {
                     self.enter(0);
                     thread::park_timeout(nap);
