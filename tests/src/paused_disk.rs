@@ -96,7 +96,9 @@ impl PausedDisk {
         let path = format!("/sys/block/{}/inflight", self.device);
         let counts = fs::read_to_string(path).expect("the kernel counts");
         let first = counts.split_whitespace().next();
-        first.and_then(|reads| reads.parse().ok()).expect("a number")
+        first
+            .and_then(|reads| reads.parse().ok())
+            .expect("a number")
     }
 }
 

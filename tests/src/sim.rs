@@ -14,7 +14,7 @@
 
 mod whole;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{CString, c_char, c_void};

@@ -66,7 +66,11 @@ fn copy_and_lose_the_ring(sim: &'static Sim) {
     until(|| device.stats().bytes_to_device == filled + 2 * BLOCK as u64);
     pattern::assert_same(&device.peek(address, BLOCK), &content);
     let stats = device.stats();
-    assert_eq!((stats.live_allocations, stats.host_ranges), (1, 1), "{stats:?}");
+    assert_eq!(
+        (stats.live_allocations, stats.host_ranges),
+        (1, 1),
+        "{stats:?}"
+    );
     device.assert_no_harm();
     device.renew();
 }

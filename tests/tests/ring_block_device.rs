@@ -17,12 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::executor::block_on;
 use rustix::io::Errno;
-use tokio_cufile::{
-    AsyncCuFile, Engine, ErrorKind, HostBuffer, HostPart, IoEngine, Transfer,
-};
+use tokio_cufile::{AsyncCuFile, Engine, ErrorKind, HostBuffer, HostPart, IoEngine, Transfer};
 use tokio_cufile_tests::life::{engine_threads, until};
-use tokio_cufile_tests::paused_disk::PausedDisk;
 use tokio_cufile_tests::pattern;
+use tokio_cufile_tests::paused_disk::PausedDisk;
 use tokio_cufile_tests::syscalls::{self, Refusal, supervise};
 
 const BLOCK: usize = 64 << 10;
@@ -102,7 +100,10 @@ fn dropped(disk: &mut PausedDisk, name: &str, drop_it: impl FnOnce(Vec<Transfer<
     drop((bed.engine, bed.file));
     assert_eq!(bed.buffer.parts_out(), READS);
     let canaries = canaries();
-    assert!(disk.reads_in_flight() >= READS as u64, "nothing can stop them");
+    assert!(
+        disk.reads_in_flight() >= READS as u64,
+        "nothing can stop them"
+    );
     disk.resume();
     block_on(bed.buffer.idle());
     assert_landed(bed.buffer.as_slice().unwrap(), &bed.content, &canaries);

@@ -55,7 +55,10 @@ fn read_and_lose_the_ring(fs: &SlowFs) {
     assert_eq!(error.kind(), ErrorKind::Quarantined, "{error}");
     assert!(part.is_none());
     let kind = block_on(second).unwrap_err().error().kind();
-    assert!([ErrorKind::Quarantined, ErrorKind::Io].contains(&kind), "{kind:?}");
+    assert!(
+        [ErrorKind::Quarantined, ErrorKind::Io].contains(&kind),
+        "{kind:?}"
+    );
     // The engine goes on with its other threads.
     fs.pass(Kind::Read);
     let done = block_on(file.read_at(vec![0; BLOCK], BLOCK as u64)).unwrap();

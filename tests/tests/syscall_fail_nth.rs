@@ -14,8 +14,8 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use futures::executor::block_on;
 use rustix::io::Errno;
@@ -85,12 +85,25 @@ const SUBJECTS: [Subject; 19] = [
         matches: any,
         with_pool: true,
         with_ring: true,
-        errnos: &[Errno::INTR, Errno::ACCESS, Errno::MFILE, Errno::NOMEM, Errno::IO],
+        errnos: &[
+            Errno::INTR,
+            Errno::ACCESS,
+            Errno::MFILE,
+            Errno::NOMEM,
+            Errno::IO,
+        ],
         lasting: &[Errno::NFILE, Errno::ACCESS],
     },
     Subject {
         name: "stat",
-        calls: &[libc::SYS_fstat, libc::SYS_newfstatat, #[cfg(target_arch = "x86_64")] libc::SYS_stat, libc::SYS_statx, libc::SYS_fstatfs],
+        calls: &[
+            libc::SYS_fstat,
+            libc::SYS_newfstatat,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_stat,
+            libc::SYS_statx,
+            libc::SYS_fstatfs,
+        ],
         matches: any,
         with_pool: true,
         with_ring: true,
@@ -148,7 +161,13 @@ const SUBJECTS: [Subject; 19] = [
         matches: any,
         with_pool: true,
         with_ring: true,
-        errnos: &[Errno::INTR, Errno::AGAIN, Errno::IO, Errno::NOMEM, Errno::INVAL],
+        errnos: &[
+            Errno::INTR,
+            Errno::AGAIN,
+            Errno::IO,
+            Errno::NOMEM,
+            Errno::INVAL,
+        ],
         lasting: &[Errno::AGAIN, Errno::IO, Errno::INVAL],
     },
     Subject {
@@ -157,7 +176,14 @@ const SUBJECTS: [Subject; 19] = [
         matches: any,
         with_pool: true,
         with_ring: true,
-        errnos: &[Errno::INTR, Errno::AGAIN, Errno::IO, Errno::NOSPC, Errno::DQUOT, Errno::INVAL],
+        errnos: &[
+            Errno::INTR,
+            Errno::AGAIN,
+            Errno::IO,
+            Errno::NOSPC,
+            Errno::DQUOT,
+            Errno::INVAL,
+        ],
         lasting: &[Errno::AGAIN, Errno::NOSPC, Errno::INVAL],
     },
     Subject {
@@ -248,7 +274,13 @@ const SUBJECTS: [Subject; 19] = [
         matches: any,
         with_pool: false,
         with_ring: true,
-        errnos: &[Errno::INTR, Errno::AGAIN, Errno::BUSY, Errno::NOMEM, Errno::INVAL],
+        errnos: &[
+            Errno::INTR,
+            Errno::AGAIN,
+            Errno::BUSY,
+            Errno::NOMEM,
+            Errno::INVAL,
+        ],
         lasting: &[Errno::NOMEM],
     },
 ];
@@ -403,7 +435,9 @@ fn aligned(met: &mut Met<'_>, file: &AsyncCuFile, buffer: &mut HostBuffer) {
     }
     let act = || {
         let part = buffer.part(0..LEN)?;
-        block_on(file.write_all_at(part, 0)).map_err(reason).map(drop)
+        block_on(file.write_all_at(part, 0))
+            .map_err(reason)
+            .map(drop)
     };
     if met.twice(Operation::Write, act).is_none() {
         met.is_unsure = true;
@@ -510,7 +544,9 @@ fn end(met: &Met<'_>, engine: &Engine) {
 }
 
 fn descriptors() -> u64 {
-    fs::read_dir("/proc/self/fd").expect("the descriptors").count() as u64
+    fs::read_dir("/proc/self/fd")
+        .expect("the descriptors")
+        .count() as u64
 }
 
 /// Descriptors and panics are the process's.
@@ -544,7 +580,11 @@ fn fails(subject: &Subject, path: &Path, case: Case) -> Counts {
     assert!(counts.refused > 0 || met.errors == 0, "{case:?}");
     let left = descriptors() - before;
     // A call that was not made has closed nothing; and what a lost ring was told stays open.
-    let closes = if case.name == "close" { counts.refused } else { 0 };
+    let closes = if case.name == "close" {
+        counts.refused
+    } else {
+        0
+    };
     let lost_ring = if case.may_lose_ring() { 4 } else { 0 };
     assert!(left <= closes + lost_ring, "{case:?}: {left} descriptors");
     if !met.is_unsure && met.errors == 0 {
@@ -594,7 +634,10 @@ fn every_call_fails(io: IoEngine) {
                 refused += 1;
                 nth += 1;
             }
-            eprintln!("{io:?} {} {errno} {for_good}: clean from {nth}", subject.name);
+            eprintln!(
+                "{io:?} {} {errno} {for_good}: clean from {nth}",
+                subject.name
+            );
         }
     }
     eprintln!("{io:?}: {refused} faults");

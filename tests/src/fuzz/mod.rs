@@ -222,9 +222,7 @@ impl Bed {
                 Ok(())
             }
             Step::SetLen(len) => self.set_len(usize::from(len) % LEN_MAX),
-            Step::DropCache => {
-                block_on(self.file.drop_cache()).map_err(|error| error.to_string())
-            }
+            Step::DropCache => block_on(self.file.drop_cache()).map_err(|error| error.to_string()),
             Step::Len => self.check_len(),
             Step::Await(which) => self.settle(which, May::Succeed),
             Step::CancelKept(which) => {
@@ -302,7 +300,11 @@ impl Bed {
             }
         }
         // Its bytes lie in several places: what changes while it is under way is not followed.
-        let fate = if fate == Fate::Keep { Fate::Await } else { fate };
+        let fate = if fate == Fate::Keep {
+            Fate::Await
+        } else {
+            fate
+        };
         let kept = Kept {
             transfer: Moving::Vec(self.file.read_ranges(vec![0; at], ranges)),
             span: Span { offset: 0, len: at },
@@ -381,7 +383,10 @@ impl Bed {
             Fate::Deadline(micros) => {
                 let at = Instant::now() + Duration::from_micros(micros.into());
                 let transfer = kept.transfer.deadline(at);
-                self.finish(Kept { transfer, ..kept }, May::Be(ErrorKind::DeadlineExceeded))
+                self.finish(
+                    Kept { transfer, ..kept },
+                    May::Be(ErrorKind::DeadlineExceeded),
+                )
             }
         }
     }
@@ -414,12 +419,23 @@ impl Bed {
             None => {
                 let allowed = match failed {
                     // As many as it says.
-                    true => kept.allowed.get(..bytes).ok_or("more bytes than there are")?,
+                    true => kept
+                        .allowed
+                        .get(..bytes)
+                        .ok_or("more bytes than there are")?,
                     false => &kept.allowed,
                 };
                 // The control reads elsewhere, where the file may end a byte earlier.
-                let len = if kept.is_beside { bytes.min(allowed.len()) } else { bytes };
-                let allowed = if kept.is_beside { &allowed[..len] } else { allowed };
+                let len = if kept.is_beside {
+                    bytes.min(allowed.len())
+                } else {
+                    bytes
+                };
+                let allowed = if kept.is_beside {
+                    &allowed[..len]
+                } else {
+                    allowed
+                };
                 Model::check(allowed, &memory[..len])?;
             }
         }

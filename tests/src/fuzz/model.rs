@@ -113,7 +113,9 @@ impl Model {
             return Err(format!("{found} bytes instead of {wanted}"));
         }
         let wrong = allowed.iter().zip(found);
-        let wrong = wrong.enumerate().find(|(_, (byte, found))| !byte.may_be(**found));
+        let wrong = wrong
+            .enumerate()
+            .find(|(_, (byte, found))| !byte.may_be(**found));
         match wrong {
             None => Ok(()),
             Some((at, (byte, found))) => Err(format!("byte {at} is {found:#04x}, not {byte:x?}")),

@@ -173,20 +173,8 @@ impl EngineBuilder {
             io: config.io,
             cache: config.cache,
         };
-        // Touched when used, unless registered: an engine whose buffers are aligned never needs
-        // them.
-        let prefault = if config.registered_buffers {
-            Prefault::Now
-        } else {
-            Prefault::OnTouch
-        };
-        let layout = SlotLayout::new(
-            config.budget,
-            config.bounce_buffer_size,
-            parts_max(&config, true),
-        );
-        let slots = SlotArena::new(layout, prefault)?;
-        let (slots, counters) = (Arc::new(slots), Arc::new(Counters::default()));
+        let (slots, layout) = map_slots(&config)?;
+        let counters = Arc::new(Counters::default());
         let ring = start_ring(&config, &slots, &counters);
         let ring_facts = match &ring {
             Ok(_) => RingFacts::Running,
@@ -240,6 +228,18 @@ impl EngineBuilder {
             shared: Arc::new(shared),
         })
     }
+}
+
+fn map_slots(config: &Config) -> Result<(Arc<SlotArena>, SlotLayout)> {
+    // Touched when used, unless registered: an engine whose buffers are aligned never needs them.
+    let prefault = if config.registered_buffers {
+        Prefault::Now
+    } else {
+        Prefault::OnTouch
+    };
+    let parts_max = parts_max(config, true);
+    let layout = SlotLayout::new(config.budget, config.bounce_buffer_size, parts_max);
+    Ok((Arc::new(SlotArena::new(layout, prefault)?), layout))
 }
 
 /// The ring, or why there is none.
