@@ -26,7 +26,7 @@ pub(super) fn expects_direct(proc_dir: &Path, given: &Given) -> Result<(), Absen
     let shown = module.display();
     Err(format!(
         "GPUDirect Storage is not to be expected: there is no nvidia-fs ({shown}), P2PDMA is not asked \
-         for, and in its own compatibility mode cuFile is slower than the compat backend"
+         for, and to cuFile's own compatibility mode the compat backend is preferred"
     )
     .into())
 }
