@@ -33,8 +33,9 @@ use std::time::Duration;
 use nvidia_dl::Search;
 use nvidia_dl::cuda::{DevicePtr, Driver, Stream, StreamFlags};
 use nvidia_dl::cufile::{
-    BufferFlags, Cells, Code, CufileError, Failure, FileHandle, Library, OPTIONAL_SYMBOLS,
-    StatsLevel, StreamRegisterFlags, StringParameter, Transfer, Version, decode_done,
+    BoolParameter, BufferFlags, Cells, Code, CufileError, Failure, FileHandle, Library,
+    OPTIONAL_SYMBOLS, SizeParameter, StatsLevel, StreamRegisterFlags, StringParameter, Transfer,
+    Version, decode_done,
 };
 use tokio_cufile_tests::pattern::{self, assert_same};
 use tokio_cufile_tests::sim;
@@ -76,6 +77,42 @@ fn a_library_has_the_symbols_of_its_version_and_no_newer_one() {
             "{symbol} of {since}, in {version}"
         );
     }
+}
+
+/// These calls are for machines without a GPU as well.
+#[test]
+fn the_parameters_of_the_version_are_told() {
+    let Some(library) = library() else { return };
+    let version = library.version().expect("a version").unwrap_or(Version(0));
+    if version < Version(1140) {
+        let missing = library.size_parameter(SizeParameter::IO_BATCHSIZE);
+        assert!(
+            matches!(missing, Err(CufileError::Unsupported { .. })),
+            "{missing:?}"
+        );
+        return;
+    }
+    for parameter in SizeParameter::ALL {
+        let value = library.size_parameter(*parameter).expect("a number");
+        println!("{} = {value}", parameter.key().unwrap_or_default());
+    }
+    // The last two came with 1.19, and NVTX went with 1.16 at the latest known.
+    let known = |number: u32, last: u32| number <= last || version >= Version(1190);
+    for parameter in BoolParameter::ALL {
+        let value = library.bool_parameter(*parameter);
+        println!("{} = {value:?}", parameter.key().unwrap_or_default());
+        let is_gone = *parameter == BoolParameter::NVTX && version >= Version(1160);
+        assert_eq!(value.is_ok(), known(parameter.0, 11) && !is_gone);
+    }
+    for parameter in StringParameter::ALL {
+        let value = library.string_parameter(*parameter);
+        println!("{} = {value:?}", parameter.key().unwrap_or_default());
+        // A path is an error until there is one.
+        if *parameter != StringParameter::LOG_FILE_PATH {
+            assert_eq!(value.is_ok(), known(parameter.0, 2));
+        }
+    }
+    assert!(library.size_parameter(SizeParameter(99)).is_err());
 }
 
 #[test]
@@ -168,6 +205,9 @@ impl Rig {
         assert_eq!(library.use_count(), 1);
         let properties = library.driver_properties().expect("properties");
         println!("{properties:?}");
+        if version >= Version(1150) {
+            parameters_in_force(library);
+        }
         if version >= Version(1150) {
             library.stats_start().expect("counting starts");
         }
@@ -453,6 +493,23 @@ impl Rig {
             assert_eq!(self.library.use_count(), left);
         }
     }
+}
+
+/// Once the library is open every number is within its range.
+fn parameters_in_force(library: &Library) {
+    for parameter in SizeParameter::ALL {
+        let value = library.size_parameter(*parameter).expect("a number");
+        let range = library.size_parameter_range(*parameter);
+        println!(
+            "{} = {value} of {range:?}",
+            parameter.key().unwrap_or_default()
+        );
+        if let Ok((min, max)) = range {
+            assert!(min > max || (min..=max).contains(&value), "{parameter:?}");
+        }
+    }
+    println!("posix pool: {:?}", library.posix_pool(3));
+    println!("bounce buffers: {:?}", library.bounce_buffers(3));
 }
 
 #[track_caller]
