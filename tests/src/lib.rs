@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod child;
+pub mod cufile_sim;
 pub mod gpu;
 pub mod life;
 pub mod memory;
@@ -15,6 +16,7 @@ pub mod skip;
 pub mod slow_fs;
 
 pub use bench::{Bench, each, each_in};
+pub use cufile_sim::CufileSim;
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;

@@ -37,6 +37,7 @@ use nvidia_dl::cufile::{
     OPTIONAL_SYMBOLS, SizeParameter, StatsLevel, StreamRegisterFlags, StringParameter, Transfer,
     Version, decode_done,
 };
+use tokio_cufile_tests::CufileSim;
 use tokio_cufile_tests::pattern::{self, assert_same};
 use tokio_cufile_tests::sim;
 use tokio_cufile_tests::skip::skip;
@@ -96,7 +97,7 @@ fn the_parameters_of_the_version_are_told() {
         let value = library.size_parameter(*parameter).expect("a number");
         println!("{} = {value}", parameter.key().unwrap_or_default());
     }
-    // The last two came with 1.19, and NVTX went with 1.16 at the latest known.
+    // The last two came with 1.19, and NVTX went with 1.16.
     let known = |number: u32, last: u32| number <= last || version >= Version(1190);
     for parameter in BoolParameter::ALL {
         let value = library.bool_parameter(*parameter);
@@ -134,6 +135,11 @@ fn calls_do_on_this_library_what_has_been_measured() {
         unsafe { driver.mem_free(memory) }.expect("freed");
     }
     rig.close();
+    if let Some(sim) = CufileSim::here() {
+        let report = sim.report();
+        assert_eq!((report.harm(), report.live()), (0, 0), "{report:?}");
+        assert!(sim.calls("cuFileRead") > 0);
+    }
 }
 
 /// The driver, with a context current in this thread; a noted skip where there is no device.
