@@ -12,10 +12,13 @@
     reason = "a variable says whether the simulator was asked for"
 )]
 
-use std::cell::{Cell, RefCell};
+mod whole;
+
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{CString, c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -72,6 +75,7 @@ api! {
     sim_cuda_bytes(pointer: usize) -> *mut c_void;
     cuInit(flags: u32) -> i32;
     cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> i32;
+    cuDevicePrimaryCtxRelease_v2(device: i32) -> i32;
     cuCtxSetCurrent(context: usize) -> i32;
     cuCtxSynchronize() -> i32;
     cuStreamCreate(stream: *mut usize, flags: u32) -> i32;
@@ -226,7 +230,7 @@ impl Sim {
             sim: self,
             ordinal,
             before: Stats::default(),
-            spoiled: Cell::new(false),
+            spoiled: AtomicBool::new(false),
         };
         lease.before = lease.stats();
         lease
@@ -242,6 +246,14 @@ impl Sim {
             0 => self.api.cuCtxSetCurrent(context),
             error => error,
         }
+    }
+
+    fn stats_of(&self, scope: i32) -> Stats {
+        let mut words = [0; Stats::COUNT];
+        words[0] = (words.len() * size_of::<u64>()) as u64;
+        let code = self.api.sim_cuda_stats(scope, words.as_mut_ptr());
+        assert_eq!(code, 0, "the simulator tells its counts");
+        Stats::from_words(words)
     }
 
     /// How many devices there are.
@@ -263,13 +275,13 @@ pub struct Lease {
     pub ordinal: u32,
     /// What others before have added up.
     before: Stats,
-    spoiled: Cell<bool>,
+    spoiled: AtomicBool,
 }
 
 impl Lease {
     /// Keeps the device from other tests: something may yet come of what this one did.
     pub fn spoil(&self) {
-        self.spoiled.set(true);
+        self.spoiled.store(true, Ordering::Relaxed);
     }
 
     /// Adds faults, in the words of the simulator.
@@ -298,14 +310,7 @@ impl Lease {
     /// When the simulator does not tell.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut words = [0; Stats::COUNT];
-        words[0] = (words.len() * size_of::<u64>()) as u64;
-        let code = self
-            .sim
-            .api
-            .sim_cuda_stats(int(self.ordinal), words.as_mut_ptr());
-        assert_eq!(code, 0, "the simulator tells its counts");
-        Stats::from_words(words).since(&self.before)
+        self.sim.stats_of(int(self.ordinal)).since(&self.before)
     }
 
     /// How often an entry point was called, by others before as well.
@@ -365,6 +370,20 @@ impl Lease {
         (0..len).map(byte).collect()
     }
 
+    /// Changes the bytes behind a device pointer, as no real device lets the host do.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such memory.
+    pub fn poke(&self, address: u64, bytes: &[u8]) {
+        let address = usize::try_from(address).expect("an address");
+        let start = self.sim.api.sim_cuda_bytes(address).cast::<u8>();
+        assert!(!start.is_null(), "there is no memory at {address:#x}");
+        // SAFETY: the simulator keeps that much mapped there, as the caller knows, and no operation
+        // has it.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
     /// The calling thread as a program that uses the device by itself.
     #[must_use]
     pub const fn user(&self) -> User<'_> {
@@ -382,7 +401,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.clear();
-        if !self.spoiled.get() && self.is_as_new() {
+        if !self.spoiled.load(Ordering::Relaxed) && self.is_as_new() {
             let taken = self.sim.taken.lock();
             taken
                 .unwrap_or_else(PoisonError::into_inner)

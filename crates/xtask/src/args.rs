@@ -9,11 +9,12 @@ Commands:
   test [--no-models | --only GROUP]...   run the tests
        GROUP: tests   unit and integration tests of the workspace
               sim     those that use devices, again, on simulated GPUs
+              interop the feature `cudarc`, with each version of cudarc, on simulated GPUs
               doc     examples in the documentation
               loom    models of `completion`, every interleaving within bounds
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
-       --no-models    tests, sim and doc only
+       --no-models    tests, sim, interop and doc only
        --only         only this group; may be repeated
   sim [OPTION VALUE]... -- PROGRAM [ARGUMENT]...
            run a program with simulated GPUs and libcufile; `cuf` is the one of this workspace
@@ -33,6 +34,7 @@ Commands:
 pub(crate) enum Group {
     Tests,
     Sim,
+    Interop,
     Doc,
     Loom,
     Shuttle,
@@ -40,19 +42,24 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Tests,
         Self::Sim,
+        Self::Interop,
         Self::Doc,
         Self::Loom,
         Self::Shuttle,
         Self::Miri,
     ];
 
+    /// What `--no-models` leaves.
+    const WITHOUT_MODELS: [Self; 4] = [Self::Tests, Self::Sim, Self::Interop, Self::Doc];
+
     fn parse(name: &str) -> Result<Self> {
         match name {
             "tests" => Ok(Self::Tests),
             "sim" => Ok(Self::Sim),
+            "interop" => Ok(Self::Interop),
             "doc" => Ok(Self::Doc),
             "loom" => Ok(Self::Loom),
             "shuttle" => Ok(Self::Shuttle),
@@ -118,7 +125,7 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> Result<Vec<Group>> {
     }
     match (no_models, chosen.is_empty()) {
         (true, false) => Err("--no-models and --only exclude each other".into()),
-        (true, true) => Ok(vec![Group::Tests, Group::Sim, Group::Doc]),
+        (true, true) => Ok(Group::WITHOUT_MODELS.to_vec()),
         (false, true) => Ok(Group::ALL.to_vec()),
         (false, false) => Ok(chosen),
     }
@@ -170,7 +177,7 @@ mod tests {
         assert_eq!(parsed("test"), Ok(Command::Test(Group::ALL.to_vec())));
         assert_eq!(
             parsed("test --no-models"),
-            Ok(Command::Test(vec![Group::Tests, Group::Sim, Group::Doc]))
+            Ok(Command::Test(Group::WITHOUT_MODELS.to_vec()))
         );
         assert_eq!(
             parsed("test --only loom --only miri"),

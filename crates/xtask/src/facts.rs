@@ -22,6 +22,7 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
         "fuse" => opens("/dev/fuse"),
         "loop-device" => opens("/dev/loop-control"),
         "io-uring" => io_uring_permitted(),
+        "seccomp-notify" => has_seccomp_notify(),
         "gpu" => Path::new("/dev/nvidiactl").exists(),
         "libcufile" => has_libcufile(),
         "miri" => has_miri(),
@@ -58,6 +59,13 @@ fn io_uring_permitted() -> bool {
     allowed && status_field("Seccomp").as_deref() == Some("0")
 }
 
+/// Known to the kernel, and no other filter in the way: of those that listen there can be one.
+fn has_seccomp_notify() -> bool {
+    let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
+    let known = actions.is_ok_and(|actions| actions.split_whitespace().any(|a| a == "user_notif"));
+    known && status_field("Seccomp").as_deref() == Some("0")
+}
+
 fn status_field(name: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let prefix = format!("{name}:");
@@ -71,16 +79,16 @@ mod tests {
 
     #[test]
     fn every_fact_has_an_answer_and_others_have_none() {
-        let facts = [
+        for fact in [
             "root",
             "mount",
             "fuse",
             "loop-device",
             "io-uring",
+            "seccomp-notify",
             "gpu",
             "libcufile",
-        ];
-        for fact in facts {
+        ] {
             assert!(holds(fact).is_some(), "{fact}");
         }
         assert_eq!(holds("rot"), None);

@@ -3,6 +3,7 @@
 mod args;
 mod ci;
 mod facts;
+mod interop;
 mod models;
 mod process;
 mod report;

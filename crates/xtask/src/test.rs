@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::args::Group;
 use crate::report::{Outcome, Report};
 use crate::tally::Tally;
-use crate::{Result, models, process, sim, skips};
+use crate::{Result, interop, models, process, sim, skips};
 use xtask::simulator;
 
 /// The program that runs test binaries.
@@ -61,6 +61,7 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
                 report.step("tests on simulated GPUs", || on_simulator(runner));
                 report.ran_simulated();
             }
+            Group::Interop => interop::run(runner, report),
             Group::Doc => report.step("documentation tests", documentation),
             Group::Loom => report.step("loom models", || models::loom(runner)),
             Group::Shuttle => report.step("shuttle models", || models::shuttle(runner)),
@@ -70,8 +71,9 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
 }
 
 fn tests(runner: Runner) -> Command {
-    // Documentation has its own step, as nextest does not run it.
-    runner.command("default", &["--workspace", "--all-targets"])
+    // Documentation has its own step, as nextest does not run it. Not `--all-targets`: it would have
+    // examples built as tests only, and a test runs them.
+    runner.command("default", &["--workspace"])
 }
 
 /// The test files that use devices where there are any. A pattern that matches none is an error.
@@ -101,11 +103,12 @@ fn on_simulator(runner: Runner) -> Outcome {
 }
 
 /// As many as the simulator has.
-const SIMULATED_DEVICES: u32 = 16;
+pub(crate) const SIMULATED_DEVICES: u32 = 16;
 
 /// Documentation may have no example at all, so no count is asked for.
 fn documentation() -> Outcome {
-    let mut command = process::cargo(&["test", "--doc", "--workspace", "--locked"]);
+    let args = "test --doc --locked --workspace --all-features";
+    let mut command = process::cargo(&args.split(' ').collect::<Vec<_>>());
     match process::watch(&mut command) {
         Ok(run) => judge(&run, Tally::of(&run.output)),
         Err(message) => Err(message).into(),

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
 use completion::Ticket;
 use nvidia_dl::cuda::Driver;
+use rustix::io::Errno;
 
 use super::Executors;
-use super::run::Run;
+use super::run::{Run, Step};
 use crate::cuda::{
-    Copier, CopyJob, CopyLane, Device, DeviceInfo, Direction, Finish, Pinned, Watch, open_driver,
+    Copier, CopyJob, CopyLane, Device, DeviceInfo, Direction, Finish, Pinned, Watched, open_driver,
 };
 use crate::engine::Model;
 use crate::error::{Error, ErrorKind, Result};
@@ -127,13 +128,7 @@ impl Devices {
 
     /// Every device that CUDA sees. Blocks; call it on an engine thread.
     pub(crate) fn list(&self) -> Result<Vec<DeviceInfo>> {
-        let driver = open_driver()?;
-        let count = driver.device_count().map_err(|error| {
-            Error::new(ErrorKind::DeviceFailed, error.to_string()).with_source(error)
-        })?;
-        (0..u32::try_from(count).unwrap_or(0))
-            .map(|ordinal| DeviceInfo::of(driver, ordinal))
-            .collect()
+        DeviceInfo::all(open_driver()?)
     }
 
     /// Lets the copy threads end after what is in flight. Does not wait for a device that is just
@@ -175,8 +170,8 @@ impl DeviceSide {
         CopyLane::new(&self.device, &pinned)
     }
 
-    /// Has the copy thread look after an event.
-    pub(crate) fn watch(&self, watch: Watch) {
+    /// Has the copy thread look after something.
+    pub(crate) fn watch(&self, watch: Box<dyn Watched>) {
         self.copier.watch(watch);
     }
 }
@@ -190,6 +185,28 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
+    /// The part's next step; `None` when it is over.
+    pub(super) fn next(&mut self) -> Option<Step> {
+        let Self { ticket, run } = self;
+        run.next(|| ticket.advance())
+    }
+
+    /// Notes what became of the part's request, which is over.
+    pub(super) fn completed(&mut self, result: std::result::Result<usize, Errno>) {
+        self.run.complete(result);
+        if self.run.is_write_unfinished() {
+            self.respect_the_end("a request of it ended after its operation was given up");
+        }
+    }
+
+    /// An operation whose end was told changes its file no more.
+    fn respect_the_end(&mut self, reason: &'static str) {
+        if self.ticket.is_given_up() {
+            self.run
+                .fail_with(Error::new(ErrorKind::Quarantined, reason));
+        }
+    }
+
     /// Notes what became of the copies, which are over: the source of a write is free then, whoever
     /// issued them.
     pub(super) fn copied(mut self: Box<Self>, result: Result<()>) -> Box<Self> {
@@ -197,12 +214,7 @@ impl Staged {
         if self.run.kind() == Kind::Write {
             // A sign of life.
             let _anybody = self.ticket.report();
-            if self.ticket.is_given_up() {
-                // Its end was told long ago: the file is not to change any more.
-                let reason = "the copy ended after its operation was given up";
-                self.run
-                    .copied(Err(Error::new(ErrorKind::Quarantined, reason)));
-            }
+            self.respect_the_end("the copy ended after its operation was given up");
             if self.run.lets_go() {
                 self.ticket.let_go();
             }

@@ -3,6 +3,7 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | `part` | one part, as the planner cut it |
 //! | `run` | one part as a sequence of requests: what every executor has in common |
 //! | `stretch` | bytes of a part that go one way |
 //! | `target` | where a part's bytes go, in one place or in many |
@@ -17,6 +18,7 @@ mod cached;
 mod devices;
 mod digest;
 mod job;
+mod part;
 mod pool;
 mod ring;
 mod run;
@@ -25,14 +27,17 @@ mod target;
 
 pub(crate) use devices::{DeviceSide, Devices};
 pub(crate) use digest::PartDigest;
+pub(crate) use part::TransferPart;
 pub(crate) use pool::Pool;
 pub(crate) use ring::{Ring, RingConfig};
-pub(crate) use run::TransferPart;
 pub(crate) use target::Target;
+
+use std::sync::Arc;
 
 use completion::IssuedPart;
 
 use self::devices::Staged;
+use crate::cufile::Cufile;
 use crate::engine::{Model, Task};
 
 /// The executors of one engine.
@@ -40,6 +45,7 @@ use crate::engine::{Model, Task};
 pub(crate) struct Executors {
     pub(crate) pool: Pool,
     pub(crate) ring: Option<Ring>,
+    pub(crate) cufile: Arc<Cufile>,
 }
 
 impl Executors {
@@ -47,8 +53,14 @@ impl Executors {
     pub(crate) fn submit(&self, part: IssuedPart<Model>) {
         match (&self.ring, part.task()) {
             (Some(ring), Some(Task::Transfer(transfer))) if transfer.by_ring => ring.submit(part),
+            (_, Some(Task::Cufile(_))) => self.cufile.submit(part),
             _ => self.pool.submit(part),
         }
+    }
+
+    /// Whether there is a ring, and it was not lost: the pool does everything else.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.as_ref().is_some_and(Ring::serves)
     }
 
     /// Goes on with a part whose bytes the device has copied to its slot. Never blocks.
@@ -62,6 +74,7 @@ impl Executors {
     /// Lets every thread end after what it is doing.
     pub(crate) fn stop(&self) {
         self.pool.stop();
+        self.cufile.stop();
         if let Some(ring) = &self.ring {
             ring.stop();
         }

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 
 use super::devices::Staged;
 use super::job::Job;
-use super::run::{Paths, Request, Run, Step, TransferPart};
+use super::part::{Paths, TransferPart};
+use super::run::{Request, Run, Step};
 use crate::engine::{Call, Model, PartReport, Task};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::SlotArena;
@@ -138,6 +139,7 @@ impl Worker {
                         }
                         self.transfer(Staged { ticket, run });
                     }
+                    Task::Cufile(_) => debug_assert!(false, "cuFile has its own threads"),
                     Task::Call(call) => {
                         let outcome = perform(&*call);
                         // Before the operation ends: what the call left may be its last owner's.
@@ -156,32 +158,33 @@ impl Worker {
     }
 
     /// One part, by blocking calls, up to its end or to where a device takes over.
-    fn transfer(&self, staged: Staged) {
-        let Staged { ticket, mut run } = staged;
-        while let Some(step) = run.next(|| ticket.advance()) {
+    fn transfer(&self, mut staged: Staged) {
+        while let Some(step) = staged.next() {
+            let Staged { ticket, run } = &mut staged;
             match (step, &run.part.device) {
                 (Step::Io(request), device) => {
                     if device.is_some() && request.kind == Kind::Write {
-                        hand_over(&mut run);
+                        hand_over(run);
                     }
                     if run.is_retrying() {
                         thread::yield_now();
                     }
                     let result = make(&request, &run.part);
-                    run.complete(result);
+                    staged.completed(result);
                 }
                 (Step::Copy, Some(device)) => {
                     let device = Arc::clone(device);
                     if run.kind() == Kind::Read {
-                        hand_over(&mut run);
+                        hand_over(run);
                         // The device's copy is the part's last step: meanwhile this thread reads on.
                         ticket.free_worker();
                     }
-                    return device.copy(Box::new(Staged { ticket, run }));
+                    return device.copy(Box::new(staged));
                 }
                 (Step::Copy, None) => unreachable!("only device memory is copied by a device"),
             }
         }
+        let Staged { ticket, mut run } = staged;
         let digest = run.part.digest.take();
         let outcome = run.finish(|| ticket.advance());
         if let Some(digest) = digest {

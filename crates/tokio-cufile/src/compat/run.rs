@@ -6,23 +6,20 @@
 #![allow(unsafe_code, reason = "copies between a slot and the user's memory")]
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Instant;
 
 use completion::{Next, PartOutcome};
 use rustix::io::Errno;
 
 use super::cached::{Piece, Residency};
-use super::devices::DeviceSide;
-use super::digest::PartDigest;
+use super::part::{Paths, TransferPart};
 use super::stretch::{Stretch, Way};
 use super::target::Target;
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Operation};
-use crate::file::FileShared;
 use crate::memory::{DeviceRange, MemoryRange, Region};
 use crate::plan::{Kind, Lane};
-use crate::receipt::{Backend, DataPath, PathClass};
+use crate::receipt::DataPath;
 
 /// `EINTR` and `EAGAIN` in a row, without a byte between them, before it is an error.
 const RETRIES_MAX: u32 = 1024;
@@ -32,36 +29,6 @@ const COPY_MUCH: usize = 64 << 10;
 
 /// The unit in which the page cache holds a file.
 const PAGE_SIZE: usize = 4096;
-
-/// One part, as the planner cut it, with the memory it moves.
-pub(crate) struct TransferPart {
-    pub(crate) file: Arc<FileShared>,
-    pub(crate) kind: Kind,
-    pub(crate) target: Target,
-    /// The device whose memory the target is.
-    pub(crate) device: Option<Arc<DeviceSide>>,
-    pub(crate) file_offset: u64,
-    /// Bytes of the file that the part moves, gaps between its pieces included.
-    pub(crate) len: usize,
-    pub(crate) lane: Lane,
-    /// Executed by the ring; by a worker of the pool otherwise.
-    pub(crate) by_ring: bool,
-    /// Whether bytes that are in the page cache may come from there.
-    pub(crate) may_use_cache: bool,
-    pub(crate) require: Option<PathClass>,
-    /// Whether somebody waits for the source of a write, before its end even.
-    pub(crate) lets_go: bool,
-    /// Of a part that is not for the ring.
-    pub(crate) digest: Option<PartDigest>,
-}
-
-/// The paths that an executor's bytes take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Paths {
-    pub(crate) backend: Backend,
-    pub(crate) direct: DataPath,
-    pub(crate) cached: DataPath,
-}
 
 /// A request to make.
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +118,7 @@ impl Run {
             (Lane::DirectViaSlot { .. } | Lane::BufferedViaSlot, None) => {
                 unreachable!("the scheduler grants a slot to every part that asks for one")
             }
+            (Lane::Cufile, _) => unreachable!("cuFile's parts are no transfers of this backend"),
         }
         run
     }
@@ -341,10 +309,20 @@ impl Run {
         if let Err(error) = result {
             // How far they came is not known.
             self.done = 0;
-            self.now = None;
-            self.later.clear();
-            self.fault = Some(error);
+            self.fail_with(error);
         }
+    }
+
+    /// Whether a write has requests yet to make.
+    pub(super) fn is_write_unfinished(&self) -> bool {
+        self.part.kind == Kind::Write && self.now.is_some()
+    }
+
+    /// Makes no request any more.
+    pub(super) fn fail_with(&mut self, error: Error) {
+        self.now = None;
+        self.later.clear();
+        self.fault = Some(error);
     }
 
     /// What a direct request's place and length are multiples of.

@@ -6,8 +6,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::device::Device;
-use super::event::Watch;
-use super::lane::{CopyJob, CopyLane};
+use super::event::Watched;
+use super::lane::{CopyJob, CopyLane, nap_after};
 use super::pinned::Pinned;
 use crate::error::{Error, ErrorKind, Operation};
 
@@ -15,10 +15,7 @@ use crate::error::{Error, ErrorKind, Operation};
 /// takes. A small copy is over by then.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// How long it sleeps while copies are in flight: less than a copy of 4 MiB takes.
-const NAP: Duration = Duration::from_micros(50);
-
-/// How long it sleeps while only users' events are outstanding.
+/// How long it sleeps at least while only users' events are outstanding.
 const WATCH_NAP: Duration = Duration::from_micros(200);
 
 /// What becomes of a job that has ended.
@@ -37,7 +34,7 @@ struct Inbox<T> {
 /// Bounded by the permits of parts in flight, and of operations that wait.
 struct State<T> {
     jobs: Vec<T>,
-    watches: Vec<Watch>,
+    watches: Vec<Box<dyn Watched>>,
     stopped: bool,
     /// The thread looks no more.
     retired: bool,
@@ -112,7 +109,7 @@ impl<T: CopyJob> Copier<T> {
     }
 
     /// Has events looked after. Their operation fails at once when the thread has ended.
-    pub(crate) fn watch(&self, watch: Watch) {
+    pub(crate) fn watch(&self, watch: Box<dyn Watched>) {
         let late = self.inbox.with(|state| match state.retired {
             true => Some(watch),
             false => {
@@ -164,7 +161,7 @@ struct Worker<'a, T: CopyJob> {
     inbox: &'a Inbox<T>,
     lane: CopyLane<T>,
     finish: Finish<T>,
-    watches: Vec<Watch>,
+    watches: Vec<Box<dyn Watched>>,
     /// Taken in, and not yet issued.
     jobs: Vec<T>,
 }
@@ -183,19 +180,22 @@ impl<'a, T: CopyJob> Worker<'a, T> {
     fn run(&mut self) {
         let mut busy_since = Instant::now();
         loop {
+            let watched = self.watches.len();
             let stopped = self.take_in();
-            if self.progress() {
+            let is_watch_new = self.watches.len() > watched;
+            if self.progress() || is_watch_new {
                 busy_since = Instant::now();
                 continue;
             }
+            let waited = busy_since.elapsed();
             if !self.lane.is_idle() {
-                if busy_since.elapsed() < SPIN {
+                if waited < SPIN {
                     std::hint::spin_loop();
                 } else {
-                    thread::park_timeout(NAP);
+                    thread::park_timeout(nap_after(waited));
                 }
             } else if !self.watches.is_empty() {
-                thread::park_timeout(WATCH_NAP);
+                thread::park_timeout(nap_after(waited).max(WATCH_NAP));
             } else if stopped {
                 return;
             } else {

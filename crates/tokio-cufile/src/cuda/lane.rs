@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nvidia_dl::cuda::DevicePtr;
 
@@ -32,6 +33,18 @@ pub(crate) trait CopyJob: Send + 'static {
 /// A batch is closed when it has this many bytes: a few microseconds of copying, so that small
 /// copies share an event and large ones do not wait for one another's.
 const BATCH_BYTES: usize = 256 << 10;
+
+/// The shortest sleep between two looks for an end: less than a copy of 4 MiB takes.
+const NAP_MIN: Duration = Duration::from_micros(50);
+
+/// The longest: a copy that is stuck for good, or a user's kernel of seconds, costs no processor.
+const NAP_MAX: Duration = Duration::from_millis(5);
+
+/// How long to sleep before the next look, when nothing has ended for a while: an end is seen late by
+/// an eighth of what it took, at most.
+pub(crate) fn nap_after(waited: Duration) -> Duration {
+    (waited / 8).clamp(NAP_MIN, NAP_MAX)
+}
 
 /// One thread's copies on one device. Events complete in the order of their stream, so the oldest
 /// of each direction is looked at.

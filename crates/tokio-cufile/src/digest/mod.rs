@@ -184,18 +184,27 @@ impl DigestState {
             .turned
             .wait_while(self.lock(), |inner| inner.ordered.must_wait(offset));
         let mut inner = waiting.unwrap_or_else(PoisonError::into_inner);
+        if !inner.ordered.is_wanted(offset) {
+            return;
+        }
+        let mut turn = inner.ordered.begin();
+        // Summing takes time: a cancel that passes over a part behind this one must not wait for it.
+        drop(inner);
+        let (mut end, mut made) = (offset, Vec::new());
+        for piece in pieces {
+            end += piece.len() as u64;
+            turn.bytes(piece, |chunk, digest| made.push((chunk, digest)));
+        }
+        let mut inner = self.lock();
         let Inner {
             ordered, values, ..
         } = &mut *inner;
-        if ordered.is_wanted(offset) {
-            let mut end = offset;
-            for piece in pieces {
-                end += piece.len() as u64;
-                ordered.feed(piece, |chunk, digest| put(values, chunk, digest));
-            }
-            if is_short {
-                ordered.close(end, |chunk, digest| put(values, chunk, digest));
-            }
+        for (chunk, digest) in made {
+            put(values, chunk, digest);
+        }
+        ordered.end(turn, |chunk, digest| put(values, chunk, digest));
+        if is_short {
+            ordered.close(end, |chunk, digest| put(values, chunk, digest));
         }
         drop(inner);
         self.turned.notify_all();

@@ -123,6 +123,9 @@ impl HostBuffer {
     }
 
     /// Resolves when no part is out. May be dropped at any time; several may wait.
+    ///
+    /// A part whose operation was quarantined is never given back: who waits for it waits for ever.
+    /// Such an operation's error has the kind [`Quarantined`](crate::ErrorKind::Quarantined).
     pub fn idle(&self) -> Idle<'_> {
         self.shared.lender.idle()
     }

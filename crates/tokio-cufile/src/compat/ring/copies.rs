@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::compat::devices::{DeviceSide, Staged};
-use crate::cuda::CopyLane;
+use crate::cuda::{CopyLane, nap_after};
 use crate::error::{Error, Result};
 
 /// How long the thread looks for the end of a copy before it sleeps: about what one of 256 KiB takes.
 const SPIN: Duration = Duration::from_micros(20);
-
-/// How long it sleeps while copies are in flight: less than one of 4 MiB takes.
-pub(super) const NAP: Duration = Duration::from_micros(50);
 
 /// One lane for each device that was used.
 pub(super) struct Copies {
@@ -34,6 +31,11 @@ impl Copies {
     /// Whether to look again before sleeping.
     pub(super) fn may_spin(&self) -> bool {
         self.busy_at.elapsed() < SPIN
+    }
+
+    /// How long it sleeps while copies are in flight.
+    pub(super) fn nap(&self) -> Duration {
+        nap_after(self.busy_at.elapsed())
     }
 
     /// Queues a part's copies. Gives it back where nothing was issued, with the reason.

@@ -13,14 +13,15 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
 
-use super::copies::{Copies, NAP};
+use super::copies::Copies;
 use super::inbox::Inbox;
 use super::table::{InFlight, Table};
 use super::throttle::Throttle;
 use super::{RingConfig, probe};
 use crate::compat::devices::Staged;
 use crate::compat::job::Job;
-use crate::compat::run::{Paths, Request, Run, Step};
+use crate::compat::part::Paths;
+use crate::compat::run::{Request, Run, Step};
 use crate::engine::{Model, Task};
 use crate::error::Error;
 use crate::memory::SlotArena;
@@ -46,6 +47,9 @@ const LONE_PARTS_MIN: u64 = 4;
 /// Between attempts to enter a kernel that refuses.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
+/// So many refusals in a row, and the ring is given up: what it has in flight will never be heard of.
+const REFUSALS_MAX: u32 = 1000;
+
 pub(super) struct Driver {
     ring: IoUring,
     table: Table<InFlight>,
@@ -57,6 +61,8 @@ pub(super) struct Driver {
     throttle: Throttle<(Box<Staged>, Request)>,
     copy_threads: bool,
     spin: Duration,
+    /// Refusals of the kernel in a row.
+    refusals: u32,
     /// Small parts in a row, each of which came when no other was there.
     lone_parts: u64,
     bell_armed: bool,
@@ -76,10 +82,14 @@ impl Driver {
         let mut notes = Vec::new();
         // One more for the bell. The completion queue is twice as long, so it cannot overflow.
         let mut ring = probe::build(config.depth + 1, &mut notes)?;
-        if let Err(reason) = probe::try_read(&mut ring) {
-            // Closing a ring does not wait for what it has in flight.
-            #[expect(clippy::disallowed_methods, reason = "its read may still be in flight")]
-            std::mem::forget(ring);
+        let known = probe::KnownFile::new()?;
+        if let Err(reason) = probe::try_read(&mut ring, &known) {
+            // What is still in the queue the kernel has never seen. Of all else nobody knows, and
+            // closing a ring does not wait for what it has in flight.
+            if ring.submission().is_empty() {
+                #[expect(clippy::disallowed_methods, reason = "its read may still be in flight")]
+                std::mem::forget(ring);
+            }
             return Err(reason);
         }
         let slots_registered =
@@ -95,6 +105,7 @@ impl Driver {
             throttle: Throttle::new(),
             copy_threads: config.copy_threads,
             spin: config.spin,
+            refusals: 0,
             lone_parts: 0,
             bell_armed: false,
             wakers: Wakers::new(),
@@ -107,18 +118,23 @@ impl Driver {
     pub(super) fn run(self) {
         // Not dropped when it panics: closing a ring does not wait for what it has in flight.
         let mut driver = ManuallyDrop::new(self);
-        if catch_unwind(AssertUnwindSafe(|| driver.serve())).is_ok() {
-            driver.inbox.retire();
-            drop(ManuallyDrop::into_inner(driver));
-        } else {
-            driver.give_up();
+        match catch_unwind(AssertUnwindSafe(|| driver.serve())) {
+            Ok(()) if !driver.is_refused() => {
+                driver.inbox.retire();
+                drop(ManuallyDrop::into_inner(driver));
+            }
+            Ok(()) => driver.give_up("the kernel refuses the ring for good"),
+            // A bug of ours.
+            Err(_) => driver.give_up("the ring thread panicked"),
         }
     }
 
-    /// A panic is a bug of ours. What the kernel knows of is quarantined: the ticket goes
-    /// unfinished, and ring, slots and files stay for ever. What comes in goes back.
-    fn give_up(&mut self) {
-        tracing::error!("the ring thread panicked; its operations are quarantined");
+    /// What the kernel knows of is quarantined: the ticket goes unfinished, and ring, slots and files
+    /// stay for ever. What comes in goes back.
+    fn give_up(&mut self, reason: &'static str) {
+        tracing::error!(reason, "the operations of the ring are quarantined");
+        // First: whoever is told that an operation was lost is served by the pool from then on.
+        self.inbox.retire();
         for InFlight { staged, .. } in self.table.drain() {
             let Staged { ticket, run } = *staged;
             #[expect(
@@ -131,7 +147,6 @@ impl Driver {
         self.throttle.drain().for_each(drop);
         // Unfinished, so quarantined; a lane leaks what its device may still use.
         drop(std::mem::replace(&mut self.copies, Copies::new()));
-        self.inbox.retire();
         // Of operations that had settled before.
         self.wakers.wake();
     }
@@ -143,6 +158,9 @@ impl Driver {
             self.finish_copies();
             // After the last completion at hand: the first wake may set a thread against the rest.
             self.wakers.wake();
+            if self.is_refused() {
+                return;
+            }
             if self.is_over() {
                 break;
             }
@@ -160,6 +178,10 @@ impl Driver {
             self.sleep();
         }
         self.disarm_bell();
+    }
+
+    const fn is_refused(&self) -> bool {
+        self.refusals >= REFUSALS_MAX
     }
 
     /// Whether there is something to take in or to reap already.
@@ -205,8 +227,7 @@ impl Driver {
 
     /// Hands the part's next request to the kernel, or ends the part.
     fn go_on(&mut self, mut staged: Box<Staged>) {
-        let Staged { ticket, run } = &mut *staged;
-        let request = match run.next(|| ticket.advance()) {
+        let request = match staged.next() {
             Some(Step::Io(request)) => request,
             Some(Step::Copy) => return self.copy(staged),
             None => {
@@ -216,7 +237,7 @@ impl Driver {
                 return ticket.finish_with(outcome, &mut self.wakers);
             }
         };
-        if run.is_retrying() {
+        if staged.run.is_retrying() {
             thread::yield_now();
         }
         if !request.copies_much {
@@ -271,6 +292,9 @@ impl Driver {
             }
             // No room: more was pushed since the last entering than the queue holds.
             self.enter(0);
+            if self.is_refused() {
+                return; // The part is in the table, and is given up with the rest.
+            }
         }
     }
 
@@ -310,7 +334,7 @@ impl Driver {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
-        staged.run.complete(result);
+        staged.completed(result);
         self.go_on(staged);
     }
 
@@ -318,11 +342,20 @@ impl Driver {
     /// it is: what was pushed counts as submitted, and is entered again (I4).
     fn enter(&mut self, want: usize) {
         match self.ring.submit_and_wait(want) {
-            Ok(_) => {}
+            Ok(_) => self.refusals = 0,
             Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => {}
+                Some(libc::EINTR) => {}
+                // For now; it may last as long as memory is short.
+                Some(libc::EAGAIN | libc::EBUSY) => {
+                    if self.ring.completion().is_empty() {
+                        thread::park_timeout(REFUSED_PAUSE);
+                    }
+                }
                 _ => {
-                    tracing::error!(%error, "the kernel refuses the ring");
+                    if self.refusals == 0 {
+                        tracing::error!(%error, "the kernel refuses the ring");
+                    }
+                    self.refusals += 1;
                     thread::park_timeout(REFUSED_PAUSE);
                 }
             },
@@ -363,16 +396,17 @@ impl Driver {
         }
         self.arm_bell();
         if self.inbox.may_sleep(true) {
-            let timeout = Timespec::from(NAP);
+            let nap = self.copies.nap();
+            let timeout = Timespec::from(nap);
             let wait = SubmitArgs::new().timespec(&timeout);
             let waited = self.ring.submitter().submit_with_args(1, &wait);
             self.inbox.awake();
             match waited.map_err(|error| error.raw_os_error()) {
-                Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // A kernel before 5.11 knows no such wait.
+                Ok(_) | Err(Some(libc::ETIME | libc::EINTR)) => {}
+                // A kernel before 5.11 knows no such wait; what else it may be, entering tells.
                 Err(_) => {
                     self.enter(0);
-                    thread::park_timeout(NAP);
+                    thread::park_timeout(nap);
                 }
             }
         }
@@ -398,7 +432,7 @@ impl Driver {
 
     /// Waits for the read of the bell: its memory goes with the driver.
     fn disarm_bell(&mut self) {
-        while self.bell_armed {
+        while self.bell_armed && !self.is_refused() {
             self.inbox.ring_for_the_last_time();
             self.enter(1);
             self.reap();
