@@ -77,6 +77,28 @@ fn a_batch_tells_of_each_request_by_its_cookie() {
     sims.deregister(handle);
 }
 
+/// As measured on the real library: nothing fails.
+#[test]
+fn threads_register_read_and_deregister_at_once() {
+    let sims = sims();
+    let files: Vec<_> = (0..8_u8).map(|byte| file(&[byte; LEN])).collect();
+    std::thread::scope(|scope| {
+        for (byte, file) in (0_u8..).zip(&files) {
+            scope.spawn(move || {
+                sims.enter(7);
+                let memory = sims.memory(LEN);
+                for _ in 0..50 {
+                    let opened = File::open(file.path()).expect("it opens");
+                    let handle = sims.register(&opened);
+                    assert_eq!(sims.read(handle, &whole(memory, LEN)), Ok(LEN));
+                    assert_eq!(sims.bytes(memory, LEN), [byte; LEN]);
+                    sims.deregister(handle);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_vector_goes_to_several_places() {
     let sims = sims();

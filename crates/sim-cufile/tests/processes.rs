@@ -251,34 +251,43 @@ fn compatibility_mode_is_forced_and_forbidden_by_the_librarys_own_settings() {
     assert_eq!((paths.posix, paths.nvidia_fs), (1, 0));
 }
 
+/// As measured: what was not set is told as nothing until the library is open, what was set is told
+/// as it was set, and what is out of its range gives way then, without a word.
 #[test]
-fn parameters_are_set_before_opening_only_and_within_their_range() {
-    const NAME: &str = "parameters_are_set_before_opening_only_and_within_their_range";
+fn parameters_are_told_as_they_are_once_the_library_is_open() {
+    const NAME: &str = "parameters_are_told_as_they_are_once_the_library_is_open";
     if !is_again() {
         succeeds(NAME, &[]);
         return;
     }
-    let sims = Sims::load("1.15");
+    let sims = Sims::load("1.20");
     sims.opt_in();
-    sims.quiet();
     sims.enter(0);
     let library = sims.library;
-    let batch = SizeParameter::IO_BATCHSIZE;
-    assert_eq!(library.size_parameter(batch), Ok(128));
-    assert_eq!(library.size_parameter_range(batch), Ok((1, 256)));
-    assert_eq!(library.set_size_parameter(batch, 256), Ok(()));
-    assert!(library.set_size_parameter(batch, 257).is_err());
-    let sizes = library.posix_pool(3).expect("slabs").0;
-    assert_eq!(sizes, [4, 1024, 16384]);
-    library.set_posix_pool(&[8], &[16]).expect("slabs");
-    // Only from 1.19 on.
-    assert!(
-        library
-            .bool_parameter(BoolParameter::GDS_FALLBACK_IO)
-            .is_err()
+    let (batch, cache) = (
+        SizeParameter::IO_BATCHSIZE,
+        SizeParameter::PER_BUFFER_CACHE_SIZE_KB,
     );
+    let (allow, log) = (
+        BoolParameter::ALLOW_COMPAT_MODE,
+        StringParameter::LOG_FILE_PATH,
+    );
+    assert_eq!(library.size_parameter(batch), Ok(0));
+    assert_eq!(library.bool_parameter(allow), Ok(false));
+    assert_eq!(library.size_parameter(SizeParameter::MAX_IO_THREADS), Ok(8));
+    assert!(library.string_parameter(log).is_err());
+    assert_eq!(library.size_parameter_range(batch), Ok((1, 256)));
+    assert_eq!(library.set_size_parameter(batch, 257), Ok(()));
+    assert_eq!(library.set_size_parameter(cache, 2048), Ok(()));
+    assert_eq!(library.size_parameter(batch), Ok(257));
+    assert!(library.set_size_parameter(SizeParameter(99), 1).is_err());
+    sims.quiet();
+    library.set_posix_pool(&[8], &[16]).expect("slabs");
     library.driver_open().expect("it opens");
-    assert_eq!(library.size_parameter(batch), Ok(256));
+    assert_eq!(library.size_parameter(batch), Ok(128));
+    assert_eq!(library.size_parameter(cache), Ok(2048));
+    assert_eq!(library.bool_parameter(allow), Ok(true));
+    assert_eq!(library.posix_pool(1), Ok((vec![8], vec![16])));
     let late = library
         .set_size_parameter(batch, 128)
         .expect_err("too late");
@@ -286,6 +295,20 @@ fn parameters_are_set_before_opening_only_and_within_their_range() {
         late.failure(),
         Some(Failure::Code(Code::DRIVER_ALREADY_OPEN))
     );
-    let log = StringParameter::LOG_FILE_PATH;
     assert_eq!(library.string_parameter(log).as_deref(), Ok("/dev/null"));
+}
+
+#[test]
+fn a_version_does_not_know_the_parameters_of_later_ones() {
+    const NAME: &str = "a_version_does_not_know_the_parameters_of_later_ones";
+    if !is_again() {
+        succeeds(NAME, &[ON]);
+        return;
+    }
+    let later = BoolParameter::GDS_FALLBACK_IO;
+    assert!(Sims::load("1.18").library.bool_parameter(later).is_err());
+    assert_eq!(Sims::load("1.19").library.bool_parameter(later), Ok(false));
+    let nvtx = BoolParameter::NVTX;
+    assert_eq!(Sims::load("1.15").library.bool_parameter(nvtx), Ok(false));
+    assert!(Sims::load("1.16").library.bool_parameter(nvtx).is_err());
 }
