@@ -4,6 +4,7 @@ use crate::code::{DRIVER_ALREADY_OPEN, Fail, INVALID_VALUE, Result};
 
 pub(crate) const ALLOW_COMPAT: usize = 1;
 pub(crate) const FORCE_COMPAT: usize = 2;
+pub(crate) const USE_P2PDMA: usize = 7;
 pub(crate) const MAX_DIRECT_IO_KB: usize = 5;
 pub(crate) const MAX_PINNED_KB: usize = 8;
 pub(crate) const BATCH_SIZE: usize = 9;

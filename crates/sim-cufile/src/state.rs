@@ -9,9 +9,9 @@ use std::sync::{Mutex, OnceLock};
 use crate::code::{Fail, INTERNAL_ERROR, NVFS_SETUP_ERROR, Result};
 use crate::entry::Entry;
 use crate::faults::{Faults, script};
-use crate::os::Identity;
+use crate::os::{self, Identity};
 use crate::params::{self, Params};
-use crate::settings::{self, Settings};
+use crate::settings::{self, Route, Settings};
 use crate::stats::Stats;
 use crate::version;
 
@@ -100,6 +100,8 @@ counts! {
     in_flight_max,
     /// How often a full stream held its caller up.
     blocked_submissions,
+    /// Calls of threads whose names do not begin with `cufile-`: no harm in themselves.
+    elsewhere,
 }
 
 /// The state, where the simulation was asked for.
@@ -132,6 +134,8 @@ impl State {
         if let (Some(allow), true) = (settings.allow_compat, version::number() < 1170) {
             params.bools[params::ALLOW_COMPAT] = allow;
         }
+        // It has to be asked for, and so it was where it is there.
+        params.bools[params::USE_P2PDMA] = settings.route == Route::P2pdma;
         for (index, text) in [
             (params::LOG_LEVEL, &settings.log_level),
             (params::LOG_PATH, &settings.log_path),
@@ -161,6 +165,9 @@ impl State {
 
     pub(crate) fn called(&self, entry: Entry) {
         self.counts.calls[entry.index()].fetch_add(1, Ordering::Relaxed);
+        if !os::thread_name().starts_with(b"cufile-") {
+            self.counts.elsewhere.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
