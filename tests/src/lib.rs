@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod child;
+pub mod cufile;
 pub mod gpu;
 pub mod life;
 pub mod memory;
@@ -16,6 +17,7 @@ pub mod slow_fs;
 pub mod stress;
 
 pub use bench::{Bench, each, each_compat, each_in};
+pub use cufile::{Bed, CufileSim, World};
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;
