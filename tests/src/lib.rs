@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod child;
+pub mod cufile;
 pub mod cufile_sim;
 pub mod fuzz;
 pub mod gpu;
@@ -20,7 +21,7 @@ pub mod stress;
 pub mod syscalls;
 
 pub use bench::{Bench, each, each_compat, each_in};
-pub use cufile_sim::CufileSim;
+pub use cufile::{Bed, CufileSim, World};
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;

@@ -37,7 +37,7 @@ use nvidia_dl::cufile::{
     OPTIONAL_SYMBOLS, SizeParameter, StatsLevel, StreamRegisterFlags, StringParameter, Transfer,
     Version, decode_done,
 };
-use tokio_cufile_tests::CufileSim;
+use tokio_cufile_tests::cufile_sim::CufileSim;
 use tokio_cufile_tests::pattern::{self, assert_same};
 use tokio_cufile_tests::sim;
 use tokio_cufile_tests::skip::skip;

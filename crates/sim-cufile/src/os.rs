@@ -138,6 +138,14 @@ pub(crate) fn flip(address: usize) {
     unsafe { at.write(byte ^ 1) };
 }
 
+/// The calling thread's name, as far as the system keeps it.
+pub(crate) fn thread_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    // SAFETY: writes 16 bytes, to a place that has as many.
+    let _ = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    name
+}
+
 pub(crate) fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

@@ -12,6 +12,7 @@ const PARALLEL_IO: usize = 4;
 const NVTX: usize = 5;
 const SYSTEM_MEMORY: usize = 6;
 
+pub(crate) const USE_P2PDMA: usize = 7;
 pub(crate) const MAX_DIRECT_IO_KB: usize = 5;
 pub(crate) const MAX_CACHE_KB: usize = 6;
 pub(crate) const BUFFER_CACHE_KB: usize = 7;

@@ -9,9 +9,9 @@ use std::sync::{Mutex, OnceLock};
 use crate::code::{Fail, INTERNAL_ERROR, NVFS_SETUP_ERROR, Result};
 use crate::entry::Entry;
 use crate::faults::{Faults, script};
-use crate::os::Identity;
+use crate::os::{self, Identity};
 use crate::params::{self, Params};
-use crate::settings::{self, Settings};
+use crate::settings::{self, Route, Settings};
 use crate::stats::Stats;
 use crate::version;
 
@@ -100,6 +100,8 @@ counts! {
     in_flight_max,
     /// How often a full stream held its caller up.
     blocked_submissions,
+    /// Calls of threads whose names do not begin with `cufile-`: no harm in themselves.
+    elsewhere,
 }
 
 /// The state, where the simulation was asked for.
@@ -131,6 +133,9 @@ impl State {
         params.default_bool(params::ALLOW_COMPAT, allow);
         params.default_string(params::LOG_LEVEL, settings.log_level.as_ref());
         params.default_string(params::LOG_PATH, settings.log_path.as_ref());
+        // It has to be asked for, and so it was where it is there.
+        let p2pdma = Some(settings.route == Route::P2pdma).filter(|&asked| asked);
+        params.default_bool(params::USE_P2PDMA, p2pdma);
         let mut counts = Counts::default();
         counts
             .calls
@@ -154,6 +159,9 @@ impl State {
 
     pub(crate) fn called(&self, entry: Entry) {
         self.counts.calls[entry.index()].fetch_add(1, Ordering::Relaxed);
+        if !os::thread_name().starts_with(b"cufile-") {
+            self.counts.elsewhere.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

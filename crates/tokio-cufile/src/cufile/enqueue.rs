@@ -8,6 +8,7 @@
     reason = "hands memory and numbers to a stream, which uses them later"
 )]
 
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use nvidia_dl::cufile::{Cells, CufileError, decode_done};
 use tokio::sync::oneshot;
 
 use super::part::{CufilePart, Lost, error_of};
+use super::registration::Registration;
 use crate::compat::DeviceSide;
 use crate::cuda::{Device, Event, Watched};
 use crate::engine::{Model, PartReport};
@@ -113,7 +115,13 @@ pub(super) fn enqueue(
     counters: &Arc<Counters>,
 ) {
     let asked_at = Instant::now();
-    let (side, event, cells) = match prepare(&part) {
+    let Prepared {
+        side,
+        event,
+        registration,
+        base,
+        cells,
+    } = match prepare(&part) {
         Ok(prepared) => prepared,
         Err(error) => return fail(ticket, part, error),
     };
@@ -123,7 +131,7 @@ pub(super) fn enqueue(
         cells,
         event,
     };
-    let refusal = match held.submit(enqueue.stream) {
+    let refusal = match held.submit(base, &registration, enqueue.stream) {
         Ok(()) => None,
         Err(error) if error.failure().is_none() => {
             // There was no call.
@@ -165,7 +173,15 @@ fn fail(ticket: Ticket<Model>, part: Box<CufilePart>, error: Error) {
     });
 }
 
-type Prepared = (Arc<DeviceSide>, Event, Box<Cells>);
+struct Prepared {
+    side: Arc<DeviceSide>,
+    event: Event,
+    registration: Arc<Registration>,
+    /// And the offset in the cells is from there: both of one look, since somebody may be
+    /// registering the memory just now.
+    base: *mut c_void,
+    cells: Box<Cells>,
+}
 
 fn prepare(part: &CufilePart) -> Result<Prepared> {
     let Some(side) = part.device.clone() else {
@@ -175,20 +191,29 @@ fn prepare(part: &CufilePart) -> Result<Prepared> {
     side.device().check()?;
     side.device().bind()?;
     let event = Event::new(side.device())?;
-    let (_, offset) = part.place(part.registration().session());
+    let registration = part.registration()?;
+    let (base, offset) = part.place(registration.session());
     let cells = Cells::new(part.memory.len(), part.file_offset, offset);
     let cells = cells.map_err(|misuse| {
         Error::new(ErrorKind::InvalidInput, misuse.to_string()).with_source(misuse)
     })?;
-    Ok((side, event, Box::new(cells)))
+    Ok(Prepared {
+        side,
+        event,
+        registration,
+        base,
+        cells: Box::new(cells),
+    })
 }
 
 impl Held {
-    fn submit(&mut self, stream: Stream) -> std::result::Result<(), CufileError> {
-        let registration = self.part.registration();
-        let session = registration.session();
-        let (base, _) = self.part.place(session);
-        let (library, file) = (session.library(), registration.handle());
+    fn submit(
+        &mut self,
+        base: *mut c_void,
+        registration: &Registration,
+        stream: Stream,
+    ) -> std::result::Result<(), CufileError> {
+        let (library, file) = (registration.session().library(), registration.handle());
         let cells: *mut Cells = &raw mut *self.cells;
         match self.part.kind {
             // SAFETY: this value keeps memory (by the ticket), file, handle and cells until an event
@@ -213,7 +238,7 @@ impl Held {
             Kind::Write => "cuFileWriteAsync",
         };
         match decode_done(done, self.part.memory.len()) {
-            Ok(bytes) => Ok(Ok(bytes)),
+            Ok(bytes) => Ok(self.part.check_in_one_go(bytes)),
             Err(failure) => self.part.error(CufileError::failed(call, failure)).map(Err),
         }
     }

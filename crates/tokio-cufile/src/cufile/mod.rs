@@ -38,7 +38,7 @@ pub use self::given::CuFileSource;
 use self::given::Given;
 pub(crate) use self::part::CufilePart;
 pub(crate) use self::pinned::BufRegistration;
-pub(crate) use self::registration::Registration;
+pub(crate) use self::registration::{Registered, Registration};
 pub(crate) use self::session::Session;
 use self::workers::Workers;
 use crate::config::CuFileConfig;
@@ -49,16 +49,22 @@ use crate::stats::Counters;
 /// Why there is no cuFile, for people.
 pub(crate) type Absent = Cow<'static, str>;
 
+const ENDED: &str = "the engine has ended";
+
 /// One engine's way to the process's libcufile, which is opened when a file first asks for it.
 #[derive(Debug)]
 pub(crate) struct Cufile {
     config: CuFileConfig,
     threads: usize,
     counters: Arc<Counters>,
+    /// Held for as long as the library takes to open.
+    opening: Mutex<()>,
+    /// Never held for long: who hands over a part, or ends, waits for no library.
     state: Mutex<State>,
+    /// What files and buffers have registered.
+    registered: registration::All,
 }
 
-/// Locked for as long as the library takes to open.
 #[derive(Debug)]
 enum State {
     NotAsked,
@@ -74,7 +80,9 @@ impl Cufile {
             config: config.clone(),
             threads,
             counters: Arc::clone(counters),
+            opening: Mutex::new(()),
             state: Mutex::new(State::NotAsked),
+            registered: registration::All::default(),
         }
     }
 
@@ -89,17 +97,24 @@ impl Cufile {
     ///
     /// Why cuFile cannot be used here.
     pub(crate) fn session(&self) -> Result<Arc<Session>, Absent> {
-        let mut state = self.lock();
-        match &*state {
-            State::Open(session, _) => return Ok(Arc::clone(session)),
-            State::Absent(reason) => return Err(reason.clone()),
-            State::Ended => return Err("the engine has ended".into()),
-            State::NotAsked => {}
+        if let Some(known) = self.known() {
+            return known;
+        }
+        let opening = self.opening.lock();
+        let _opening = opening.unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.known() {
+            return known; // Whoever was before has opened it.
         }
         let opened = Session::open(&self.config).and_then(|session| {
             let workers = Workers::start(self.threads, &session, &self.counters)?;
             Ok((session, workers))
         });
+        let mut state = self.lock();
+        if matches!(*state, State::Ended) {
+            drop(state);
+            drop(opened); // Too late; the library stays open.
+            return Err(ENDED.into());
+        }
         match opened {
             Ok((session, workers)) => {
                 *state = State::Open(Arc::clone(&session), workers);
@@ -122,17 +137,30 @@ impl Cufile {
         self.session().map(|session| session.info())
     }
 
+    /// What was found before; `None` where nobody has asked.
+    fn known(&self) -> Option<Result<Arc<Session>, Absent>> {
+        match &*self.lock() {
+            State::NotAsked => None,
+            State::Open(session, _) => Some(Ok(Arc::clone(session))),
+            State::Absent(reason) => Some(Err(reason.clone())),
+            State::Ended => Some(Err(ENDED.into())),
+        }
+    }
+
     /// Registers an open file, where GPUDirect Storage is to be expected. Blocks.
     ///
     /// # Errors
     ///
     /// Why it is not, or why cuFile does not take the file. Where it is not to be expected, the
     /// library is not even loaded.
-    pub(crate) fn register_if_direct(&self, file: &FileHandle) -> Result<Registration, Absent> {
+    pub(crate) fn register_if_direct(
+        &self,
+        file: &FileHandle,
+    ) -> Result<Registered<Registration>, Absent> {
         gate::expects_direct(&self.config.proc_dir, &Given::read())?;
         let session = self.session()?;
         session.expects_direct()?;
-        Registration::new(&session, file)
+        self.register_with(&session, file)
     }
 
     /// Registers an open file. Blocks.
@@ -140,8 +168,19 @@ impl Cufile {
     /// # Errors
     ///
     /// Why there is no cuFile, or why it does not take the file.
-    pub(crate) fn register(&self, file: &FileHandle) -> Result<Registration, Absent> {
-        Registration::new(&self.session()?, file)
+    pub(crate) fn register(&self, file: &FileHandle) -> Result<Registered<Registration>, Absent> {
+        self.register_with(&self.session()?, file)
+    }
+
+    fn register_with(
+        &self,
+        session: &Arc<Session>,
+        file: &FileHandle,
+    ) -> Result<Registered<Registration>, Absent> {
+        let registered = Registered::default();
+        registered.set(Registration::new(session, file)?);
+        self.registered.add(&registered);
+        Ok(registered)
     }
 
     /// The least bytes that go by cuFile in a file system of that name.
@@ -160,20 +199,26 @@ impl Cufile {
         drop(refused);
     }
 
-    /// Lets every worker end after what it is doing.
+    /// Lets every worker end after what it is doing. Does not wait for a library that is opening.
     pub(crate) fn stop(&self) {
-        if let State::Open(_, workers) = &mut *self.lock() {
-            workers.stop();
+        let mut state = self.lock();
+        match &mut *state {
+            State::Open(_, workers) => workers.stop(),
+            _ => *state = State::Ended,
         }
     }
 
-    /// Lets go of the library, after a shutdown: the last engine's closes it. Blocks.
-    pub(crate) fn end(&self) {
+    /// Lets go of the library, after a shutdown: the last engine's closes it. What is registered ends
+    /// before, unless `is_quiet` says that something may be in flight for ever. Blocks.
+    pub(crate) fn end(&self, is_quiet: bool) {
         let before = std::mem::replace(&mut *self.lock(), State::Ended);
-        if let State::Open(session, workers) = before {
-            // A thread that is stuck in a call has its file, and so a share of the session.
-            drop(workers);
-            Session::close(session);
+        let State::Open(session, workers) = before else {
+            return;
+        };
+        drop(workers);
+        if is_quiet {
+            self.registered.end();
         }
+        Session::close(session);
     }
 }

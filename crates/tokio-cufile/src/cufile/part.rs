@@ -18,6 +18,7 @@ use super::enqueue::Enqueue;
 use super::registration::Registration;
 use super::session::Session;
 use crate::compat::DeviceSide;
+use crate::cuda::Event;
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Operation, Result, VendorCode};
 use crate::file::FileShared;
@@ -48,8 +49,10 @@ pub(super) struct Lost;
 /// A part in execution.
 struct Run<'a> {
     part: &'a CufilePart,
-    registration: &'a Registration,
+    registration: Arc<Registration>,
     done: usize,
+    calls: u32,
+    /// In a row.
     retries: u32,
     report: PartReport,
 }
@@ -61,16 +64,26 @@ impl CufilePart {
         &self,
         advance: impl FnMut() -> Next,
     ) -> std::result::Result<PartOutcome<Model>, Lost> {
+        let report = PartReport::started_at(Instant::now());
+        let registration = match self.bind() {
+            Ok(registration) => registration,
+            Err(error) => {
+                return Ok(PartOutcome {
+                    bytes: 0,
+                    fault: Some(self.describe(error, 0)),
+                    report,
+                });
+            }
+        };
         let mut run = Run {
             part: self,
-            registration: self.registration(),
+            registration,
             done: 0,
+            calls: 0,
             retries: 0,
-            report: PartReport::started_at(Instant::now()),
+            report,
         };
-        let moved = self
-            .bind(run.registration)
-            .map_or_else(|error| Ok(Err(error)), |()| run.move_all(advance))?;
+        let moved = run.move_all(advance)?;
         let fault = moved.err().map(|error| self.describe(error, run.done));
         Ok(PartOutcome {
             bytes: run.done as u64,
@@ -79,19 +92,24 @@ impl CufilePart {
         })
     }
 
-    pub(super) fn registration(&self) -> &Registration {
+    pub(super) fn registration(&self) -> Result<Arc<Registration>> {
         let registration = self.file.handle.registration();
-        registration.expect("parts for cuFile are of registered files")
+        registration.ok_or_else(|| {
+            let reason = "the engine has let go of cuFile";
+            Error::new(ErrorKind::ShuttingDown, reason)
+        })
     }
 
-    fn bind(&self, registration: &Registration) -> Result<()> {
+    fn bind(&self) -> Result<Arc<Registration>> {
+        let registration = self.registration()?;
         match &self.device {
             Some(side) => {
                 side.device().check()?;
-                side.device().bind()
+                side.device().bind()?;
             }
-            None => registration.session().bind(),
+            None => registration.session().bind()?,
         }
+        Ok(registration)
     }
 
     /// The part's memory, as cuFile takes it: a start, and an offset from there.
@@ -114,8 +132,44 @@ impl CufilePart {
                 }
                 Err(Lost)
             }
+            Some(failure) if failure.code() == Some(Code::CUDA_DRIVER_ERROR) => {
+                self.check_context().map_err(|()| Lost)?;
+                Ok(error_of(error))
+            }
             _ => Ok(error_of(error)),
         }
+    }
+
+    /// Whether the device's context is still good, where cuFile does not say what CUDA told it. A
+    /// context in error gives that error for every call.
+    fn check_context(&self) -> std::result::Result<(), ()> {
+        let Some(side) = &self.device else {
+            return Ok(());
+        };
+        // Notes a lost context.
+        let probed = Event::new(side.device()).and_then(|event| event.is_complete());
+        if let Err(error) = probed {
+            tracing::debug!(%error, "asked after a failed call of cuFile's");
+        }
+        side.device().check().map_err(drop)
+    }
+
+    /// What it means that a request which cannot be continued moved that many bytes.
+    pub(super) fn check_in_one_go(&self, done: usize) -> Result<usize> {
+        let len = self.memory.len();
+        let is_end = || {
+            let end = self.file.handle.len()?;
+            Ok::<_, Error>(end <= self.file_offset + done as u64)
+        };
+        if done == len || (self.kind == Kind::Read && is_end()?) {
+            return Ok(done);
+        }
+        let reason = format!("cuFile moved {done} bytes of {len}, and a stream does not go on");
+        let kind = match (self.kind, done) {
+            (Kind::Write, 0) => ErrorKind::WriteZero,
+            _ => ErrorKind::Io,
+        };
+        Err(Error::new(kind, reason))
     }
 
     /// An error behind the part's first `done` bytes.
@@ -139,12 +193,14 @@ impl Run<'_> {
         mut advance: impl FnMut() -> Next,
     ) -> std::result::Result<Result<()>, Lost> {
         let start = Instant::now();
-        let window = self.registration.session().proof().begin(self.part.kind);
+        let registration = Arc::clone(&self.registration);
+        let window = registration.session().proof().begin(self.part.kind);
         let mut result = Ok(());
         while self.done < self.part.memory.len() {
-            if self.done > 0 && advance() == Next::Skip {
+            if self.calls > 0 && advance() == Next::Skip {
                 break;
             }
+            self.calls += 1;
             match self.call() {
                 Ok(0) if self.part.kind == Kind::Read => break,
                 Ok(0) => {
@@ -230,7 +286,12 @@ pub(super) fn error_of(error: CufileError) -> Error {
         Some(Failure::Code(code)) => {
             Error::new(kind_of(code), reason).with_vendor_code(VendorCode::CuFile(code.0))
         }
-        _ => Error::new(ErrorKind::Io, reason),
+        Some(_) => Error::new(ErrorKind::Io, reason),
+        // There was no call.
+        None => match error {
+            CufileError::Unsupported { .. } => Error::new(ErrorKind::Unsupported, reason),
+            _ => Error::new(ErrorKind::InvalidInput, reason),
+        },
     }
     .with_source(error)
 }
@@ -248,6 +309,12 @@ const fn kind_of(code: Code) -> ErrorKind {
         | Code::DEVICE_NOT_SUPPORTED
         | Code::INVALID_FILE_TYPE
         | Code::IO_DISABLED => ErrorKind::Unsupported,
+        Code::CUDA_DRIVER_ERROR
+        | Code::CUDA_POINTER_INVALID
+        | Code::CUDA_MEMORY_TYPE_INVALID
+        | Code::CUDA_POINTER_RANGE_ERROR
+        | Code::CUDA_CONTEXT_MISMATCH
+        | Code::INVALID_CONTEXT_ERROR => ErrorKind::DeviceFailed,
         _ => ErrorKind::Io,
     }
 }

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nvidia_dl::cuda::DevicePtr;
 use nvidia_dl::cufile::BufferFlags;
 
+use super::Cufile;
 use super::part::error_of;
+use super::registration::Registered;
 use super::session::Session;
 use crate::cuda::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,6 +60,31 @@ pub(crate) struct BufRegistration {
     range: DeviceRange,
 }
 
+impl Cufile {
+    /// Registers the whole of an allocation for its owner. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, with the reason, where there is no cuFile; as [`BufRegistration::new`].
+    ///
+    /// # Safety
+    ///
+    /// The allocation outlives `registered`.
+    pub(crate) unsafe fn register_memory(
+        &self,
+        device: &Arc<Device>,
+        range: DeviceRange,
+        registered: &Registered<BufRegistration>,
+    ) -> Result<()> {
+        let absent = |reason| Error::new(ErrorKind::Unsupported, reason);
+        let session = self.session().map_err(absent)?;
+        // SAFETY: as the caller vouches.
+        registered.set(unsafe { BufRegistration::new(&session, device, range) }?);
+        self.registered.add(registered);
+        Ok(())
+    }
+}
+
 impl BufRegistration {
     /// Registers the whole of an allocation. Blocks.
     ///
@@ -68,7 +95,7 @@ impl BufRegistration {
     /// # Safety
     ///
     /// The allocation outlives the value.
-    pub(crate) unsafe fn new(
+    unsafe fn new(
         session: &Arc<Session>,
         device: &Arc<Device>,
         range: DeviceRange,

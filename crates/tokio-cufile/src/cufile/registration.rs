@@ -1,7 +1,8 @@
 //! A file as cuFile knows it.
 #![allow(unsafe_code, reason = "handles go by the number of a descriptor")]
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nvidia_dl::cufile::FileHandle as Handle;
 
@@ -15,6 +16,91 @@ use crate::os::FileHandle;
 pub(crate) struct Registration {
     session: Arc<Session>,
     handle: Handle,
+}
+
+/// What is registered for its owner, until the owner goes or its engine ends: at the exit of a
+/// process whose libcufile was left open it may crash. Owners drop it before what was registered.
+#[derive(Debug)]
+pub(crate) struct Registered<T>(Arc<Slot<T>>);
+
+#[derive(Debug)]
+struct Slot<T>(Mutex<Option<Arc<T>>>);
+
+impl<T> Default for Registered<T> {
+    fn default() -> Self {
+        Self(Arc::new(Slot(Mutex::new(None))))
+    }
+}
+
+impl<T> Registered<T> {
+    /// `None` where nothing is registered, or nothing any more.
+    pub(crate) fn get(&self) -> Option<Arc<T>> {
+        self.0.lock().clone()
+    }
+
+    pub(super) fn set(&self, registration: T) {
+        *self.0.lock() = Some(Arc::new(registration));
+    }
+}
+
+impl<T> Drop for Registered<T> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<T>>> {
+        // Every change is one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        let mut registration = self.lock();
+        // With the lock: whoever finds it ended may free what was registered.
+        drop(registration.take());
+    }
+}
+
+trait Ending: fmt::Debug + Send + Sync {
+    fn end(&self);
+}
+
+impl<T: fmt::Debug + Send + Sync> Ending for Slot<T> {
+    fn end(&self) {
+        Self::end(self);
+    }
+}
+
+/// What an engine has registered, to be ended with it.
+#[derive(Debug, Default)]
+pub(super) struct All(Mutex<Vec<Weak<dyn Ending>>>);
+
+impl All {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<dyn Ending>>> {
+        // Every change is one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add<T>(&self, registered: &Registered<T>)
+    where
+        T: fmt::Debug + Send + Sync + 'static,
+    {
+        let slot = Arc::downgrade(&registered.0);
+        let mut all = self.lock();
+        if all.len() == all.capacity() {
+            all.retain(|one| one.strong_count() > 0);
+        }
+        all.push(slot);
+    }
+
+    /// Ends all, of which nothing may be in flight. Blocks.
+    pub(super) fn end(&self) {
+        let all = std::mem::take(&mut *self.lock());
+        for one in all.iter().filter_map(Weak::upgrade) {
+            one.end();
+        }
+    }
 }
 
 impl Registration {

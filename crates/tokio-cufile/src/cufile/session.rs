@@ -28,6 +28,9 @@ use crate::error::Error;
 /// The device whose context is current where no device's memory is named.
 const DEVICE: u32 = 0;
 
+/// From this version on the library counts.
+const HAS_STATS: Version = Version(1150);
+
 /// From this version on a process may exit with the library open and counting by GPU (measured).
 const EXITS_WITH_STATS: Version = Version(1160);
 
@@ -318,9 +321,13 @@ impl Opening {
         } else if library.stats_l3().is_ok() {
             stats = Ok(());
         }
-        let properties = library
-            .driver_properties()
-            .map_err(|error| error.to_string())?;
+        let properties = match library.driver_properties() {
+            Ok(properties) => properties,
+            Err(error) => {
+                self.close_again();
+                return Err(error.to_string().into());
+            }
+        };
         let is = |parameter| library.bool_parameter(parameter).unwrap_or(false);
         let p2p = library.p2p_flags(StatusFlags::NVME);
         let is_p2p = p2p.is_ok_and(|flags| flags.0 & P2pFlags::P2PDMA.0 != 0);
@@ -334,13 +341,24 @@ impl Opening {
         })
     }
 
+    /// Nobody will use what was just opened.
+    fn close_again(&self) {
+        if self.open.is_none() {
+            // SAFETY: this thread has opened it, and nobody else has been told: nothing is registered.
+            let closed = unsafe { self.library.driver_close() };
+            if let Err(error) = closed {
+                tracing::warn!(%error, "libcufile did not close");
+            }
+        }
+    }
+
     fn ask_for_stats(&self) -> Result<(), String> {
-        let is_safe = self
-            .version
-            .is_some_and(|version| version >= EXITS_WITH_STATS);
+        // Before, there are none.
+        let crashes =
+            (self.version).is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version));
         match self.stats {
             CuFileStats::Off => return Err("its statistics were not asked for".to_owned()),
-            CuFileStats::On if !is_safe => {
+            CuFileStats::On if crashes => {
                 let reason = "with its statistics this version crashes at exit without a shutdown";
                 return Err(reason.to_owned());
             }

@@ -157,7 +157,8 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cu
         }
         if core.is_finished() {
             if !closed {
-                cufile.end(); // A shutdown; where there is none, the library stays open.
+                // A shutdown; where there is none, the library stays open.
+                cufile.end(core.census().quarantined_operations == 0);
             }
             ended.send_replace(true);
             if closed {

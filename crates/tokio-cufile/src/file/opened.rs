@@ -1,11 +1,12 @@
 //! An open file as its operations hold it: descriptors, and what cuFile knows them by.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::config::CompatMode;
-use crate::cufile::Registration;
+use crate::cufile::{Registered, Registration};
 use crate::engine::Shared;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::os::FileHandle;
 use crate::plan::route::{self, Asked, CufileFacts, FileRoute};
 
@@ -14,7 +15,7 @@ use crate::plan::route::{self, Asked, CufileFacts, FileRoute};
 #[derive(Debug)]
 pub(crate) struct OpenedFile {
     /// Before `handle`, which is dropped after it.
-    registration: Option<Registration>,
+    registration: Option<Registered<Registration>>,
     handle: FileHandle,
 }
 
@@ -49,7 +50,9 @@ impl OpenedFile {
             CompatMode::Off => engine.cufile.register(&handle),
         };
         let (registration, facts) = match registered {
-            Ok(registration) => {
+            Ok(registered) => {
+                let registration = registered.get();
+                let registration = registration.ok_or_else(ended)?;
                 let session = registration.session();
                 let facts = CufileFacts::Registered {
                     library: session.describe().into(),
@@ -57,7 +60,7 @@ impl OpenedFile {
                     not_direct: session.expects_direct().err(),
                     not_told: session.tells_paths().err(),
                 };
-                (Some(registration), facts)
+                (Some(registered), facts)
             }
             Err(reason) => (None, CufileFacts::Unavailable(reason)),
         };
@@ -69,8 +72,9 @@ impl OpenedFile {
         Ok((opened, route.map_err(Error::from)?))
     }
 
-    pub(crate) const fn registration(&self) -> Option<&Registration> {
-        self.registration.as_ref()
+    /// What cuFile knows it by, for as long as the engine has it known.
+    pub(crate) fn registration(&self) -> Option<Arc<Registration>> {
+        self.registration.as_ref()?.get()
     }
 
     /// Ends the registration and closes the descriptors, with what `close(2)` says.
@@ -78,6 +82,11 @@ impl OpenedFile {
         drop(self.registration);
         self.handle.close()
     }
+}
+
+/// The engine has ended while a file was opened, and with it what was registered.
+fn ended() -> Error {
+    Error::new(ErrorKind::ShuttingDown, "the engine has ended")
 }
 
 impl Deref for OpenedFile {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buf::{IoBuf, IoBufMut, sealed};
 use super::lent::{Idle, Lender, buffer_error};
@@ -14,7 +14,7 @@ use super::range::EngineId;
 use super::region::{DeviceRange, Region};
 use crate::compat::DeviceSide;
 use crate::cuda::{Allocation, fill, read_back};
-use crate::cufile::BufRegistration;
+use crate::cufile::{BufRegistration, Registered};
 use crate::engine::{Disposed, Engine, Shared as EngineShared};
 use crate::error::{ErrorKind, Operation, Result};
 use crate::op::Request;
@@ -42,7 +42,7 @@ struct Shared {
 
 struct Memory {
     /// Before `allocation`, which is freed after it.
-    registration: OnceLock<BufRegistration>,
+    registration: Registered<BufRegistration>,
     registering: Mutex<()>,
     allocation: Allocation,
 }
@@ -61,15 +61,11 @@ impl Shared {
         if self.range().len() == 0 || memory.registration.get().is_some() {
             return Ok(());
         }
-        let session = engine.cufile.session();
-        let session =
-            session.map_err(|reason| buffer_error(ErrorKind::Unsupported, reason.into()))?;
-        // SAFETY: the value is kept beside the allocation, and dropped before it.
+        let (device, range) = (self.side.device(), self.range());
+        // SAFETY: the registration is kept beside the allocation, and dropped before it.
         let registered =
-            unsafe { BufRegistration::new(&session, self.side.device(), self.range()) }?;
-        let set = memory.registration.set(registered);
-        debug_assert!(set.is_ok(), "registered by one at a time");
-        Ok(())
+            unsafe { (engine.cufile).register_memory(device, range, &memory.registration) };
+        registered.map_err(|error| error.with_operation(Operation::Buffer))
     }
 }
 
@@ -94,7 +90,7 @@ impl DeviceBuffer {
     fn allocate(engine: &Arc<EngineShared>, device: u32, len: usize) -> Result<Self> {
         let side = engine.devices.get(device)?;
         let memory = Memory {
-            registration: OnceLock::new(),
+            registration: Registered::default(),
             registering: Mutex::new(()),
             allocation: Allocation::new(side.device(), len)?,
         };

@@ -21,6 +21,7 @@ use crate::cufile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{IoBuf, Region};
 use crate::plan::{IO_LEN_MAX, Kind, PAGE_SIZE, Plan};
+use crate::receipt::DataPath;
 
 impl<B: IoBuf> Transfer<B> {
     /// Puts the operation into a CUDA stream (`CUstream`, of the primary context of the memory's
@@ -44,7 +45,9 @@ impl<B: IoBuf> Transfer<B> {
     ///
     /// `Unsupported` where cuFile does not serve the file, with the reason; for host memory, many
     /// ranges, digests; and for a libcufile before 1.7. `InvalidInput` for the limits above and for the
-    /// per-thread default stream (`CU_STREAM_PER_THREAD`). The error gives the buffer back.
+    /// per-thread default stream (`CU_STREAM_PER_THREAD`). `PathRefused` where a path is required.
+    /// The error gives the buffer back. A transfer that stops before the end of the file, or a write
+    /// that is short, is an `Io` error: what follows in the stream has run by then.
     pub unsafe fn enqueue_on(mut self, stream: *mut c_void) -> Enqueue<B> {
         let (enqueue, enqueued) =
             cufile::Enqueue::new(Stream::from_raw(stream), self.engine.config.task_size);
@@ -68,7 +71,7 @@ impl<B: IoBuf> Transfer<B> {
         }
         Enqueue {
             transfer: Some(self),
-            enqueued,
+            enqueued: Some(enqueued),
         }
     }
 
@@ -89,6 +92,13 @@ impl<B: IoBuf> Transfer<B> {
         if !matches!(memory, Region::Device(_)) || self.runs.is_some() || self.digest.is_some() {
             let reason = "one range of a device's memory goes into a stream, without digests";
             return refuse(ErrorKind::Unsupported, reason);
+        }
+        if let Some(class) = self.require
+            && !class.admits(DataPath::CufileUnverified)
+        {
+            let reason =
+                format!("{class} is required, and of bytes in a stream no path can be told");
+            return refuse(ErrorKind::PathRefused, reason);
         }
         if memory.len() as u64 > IO_LEN_MAX {
             let reason = format!("at most {IO_LEN_MAX} bytes go into a stream at once");
@@ -116,7 +126,8 @@ fn refuse<T>(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, str>>)
 #[must_use = "futures do nothing unless polled"]
 pub struct Enqueue<B> {
     transfer: Option<Transfer<B>>,
-    enqueued: oneshot::Receiver<()>,
+    /// `None` once it is known that nothing will be told.
+    enqueued: Option<oneshot::Receiver<()>>,
 }
 
 impl<B> Unpin for Enqueue<B> {}
@@ -131,13 +142,15 @@ impl<B: Send + 'static> Future for Enqueue<B> {
         let this = &mut *self;
         let transfer = this.transfer.as_mut().expect("polled after completion");
         transfer.submit();
-        let is_in_stream = match Pin::new(&mut this.enqueued).poll(cx) {
-            Poll::Ready(told) => told.is_ok(),
-            Poll::Pending => return Poll::Pending,
-        };
+        let told = this.enqueued.as_mut().map(|told| Pin::new(told).poll(cx));
+        let is_in_stream = matches!(told, Some(Poll::Ready(Ok(()))));
+        if matches!(told, Some(Poll::Ready(Err(_)))) {
+            this.enqueued = None; // Not to be asked again.
+        }
         let ended = match is_in_stream {
             true => None,
-            // It never will be: it had no bytes, or has ended otherwise.
+            // Also while nothing was told: it had no bytes, or has ended otherwise, perhaps because
+            // whoever was to tell is stuck.
             false => Some(ready!(Pin::new(transfer).poll(cx))?),
         };
         let transfer = this.transfer.take().filter(|_| ended.is_none());

@@ -363,11 +363,16 @@ pub(crate) fn check_required(
     } else {
         FileRoute::direct_path(file.by_ring)
     };
-    if let (Some(cufile), true) = (&file.cufile, outline.by_cufile > 0) {
+    let compat = outline.in_place + outline.via_slot + outline.buffered;
+    let is_empty = compat + outline.by_cufile == 0;
+    let takes_empty = |cufile: &CufileRoute| cufile.takes(outline.on_device, 0);
+    let is_for_cufile = file.cufile.as_deref().is_some_and(takes_empty);
+    if let Some(cufile) = &file.cufile
+        && (outline.by_cufile > 0 || (is_empty && is_for_cufile))
+    {
         cufile.check(required)?;
     }
-    let compat = outline.in_place + outline.via_slot + outline.buffered;
-    let no_bytes = compat + outline.by_cufile == 0;
+    let no_bytes = is_empty && !is_for_cufile;
     if (outline.in_place > 0 || no_bytes) && !required.admits(main) {
         return Err(refuse(required, main, &file.route.reason));
     }
