@@ -9,6 +9,8 @@
     reason = "no kept crate installs a seccomp filter with a listener, or answers for it"
 )]
 
+pub mod subjects;
+
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::resume_unwind;
 use std::sync::OnceLock;

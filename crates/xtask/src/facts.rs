@@ -26,6 +26,7 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
         "gpu" => Path::new("/dev/nvidiactl").exists(),
         "libcufile" => has_libcufile(),
         "miri" => has_miri(),
+        "tsan" => has_sources(),
         _ => return None,
     };
     Some(answer)
@@ -40,6 +41,20 @@ pub(crate) fn has_miri() -> bool {
 fn has_libcufile() -> bool {
     let cached = process::ask("ldconfig", &["-p"]).unwrap_or_default();
     cached.contains("libcufile.so") || Path::new("/usr/local/cuda/lib64/libcufile.so.0").exists()
+}
+
+/// What the thread sanitizer needs: a nightly toolchain, the sources of its standard library, and
+/// what these use.
+pub(crate) fn has_sources() -> bool {
+    let ask = |args: &[&str]| process::ask("rustup", &[&["run", "nightly"], args].concat());
+    let Some(root) = ask(&["rustc", "--print", "sysroot"]) else {
+        return false;
+    };
+    let manifest = Path::new(root.trim()).join("lib/rustlib/src/rust/library/Cargo.toml");
+    let fetch = "cargo fetch --locked --target x86_64-unknown-linux-gnu --manifest-path";
+    let manifest = manifest.display().to_string();
+    let fetch: Vec<&str> = fetch.split(' ').chain([manifest.as_str()]).collect();
+    ask(&fetch).is_some()
 }
 
 fn opens(path: &str) -> bool {

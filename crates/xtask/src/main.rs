@@ -7,6 +7,7 @@ mod interop;
 mod models;
 mod process;
 mod report;
+mod sanitize;
 mod sim;
 mod skips;
 mod tally;
@@ -48,6 +49,7 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Tidy => tidy::print_findings(),
         Command::Sim(run) => sim::run(&run),
+        Command::Sanitize(sanitizer, words) => sanitize::run(sanitizer, &words),
         Command::Test(groups) => {
             let mut report = Report::new()?;
             test::run(&groups, &mut report);

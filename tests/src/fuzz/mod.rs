@@ -5,6 +5,7 @@
 
 mod input;
 mod model;
+mod moving;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -14,12 +15,13 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use tempfile::TempDir;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, Done, Engine, Error, ErrorKind, FileRange, HostBuffer, IoEngine,
-    OpError, OpenOptions, Permits, ShutdownReport, Transfer,
+    AsyncCuFile, CacheMode, Engine, Error, ErrorKind, FileRange, HostBuffer, IoEngine, OpenOptions,
+    Permits, ShutdownReport,
 };
 
 use self::input::{Fate, Input, LEN_MAX, Settings, Span, Step};
 use self::model::{Byte, Model};
+use self::moving::{Moved, Moving};
 use crate::{life, pattern};
 
 /// A deliberate error, for controls: a harness that does not find it finds nothing.
@@ -72,70 +74,6 @@ struct Kept {
     is_beside: bool,
     /// A read of ranges: what it has done when it stops lies anywhere.
     is_scattered: bool,
-}
-
-/// A transfer of one of the kinds of memory.
-enum Moving {
-    Vec(Transfer<Vec<u8>>),
-    Buffer(Transfer<HostBuffer>),
-}
-
-/// How it ended: bytes moved, memory, and why no more.
-struct Moved {
-    bytes: usize,
-    memory: Option<Vec<u8>>,
-    error: Option<Error>,
-}
-
-impl Moving {
-    fn start(self) -> Self {
-        match self {
-            Self::Vec(transfer) => Self::Vec(transfer.start()),
-            Self::Buffer(transfer) => Self::Buffer(transfer.start()),
-        }
-    }
-
-    fn deadline(self, at: Instant) -> Self {
-        match self {
-            Self::Vec(transfer) => Self::Vec(transfer.deadline(at)),
-            Self::Buffer(transfer) => Self::Buffer(transfer.deadline(at)),
-        }
-    }
-
-    fn cancel(&self) {
-        match self {
-            Self::Vec(transfer) => transfer.cancel_handle().cancel(),
-            Self::Buffer(transfer) => transfer.cancel_handle().cancel(),
-        }
-    }
-
-    fn wait(self) -> Moved {
-        match self {
-            Self::Vec(transfer) => moved(block_on(transfer), |memory| memory),
-            Self::Buffer(transfer) => moved(block_on(transfer), |memory| {
-                memory.as_slice().expect("no part is out").to_vec()
-            }),
-        }
-    }
-}
-
-fn moved<B>(result: Result<Done<B>, OpError<B>>, bytes_of: impl FnOnce(B) -> Vec<u8>) -> Moved {
-    match result {
-        Ok(done) => Moved {
-            bytes: done.bytes,
-            memory: Some(bytes_of(done.buf)),
-            error: None,
-        },
-        Err(failed) => {
-            let bytes = failed.bytes_done();
-            let (error, memory) = failed.into_parts();
-            Moved {
-                bytes,
-                memory: memory.map(bytes_of),
-                error: Some(error),
-            }
-        }
-    }
 }
 
 /// What may happen to an operation.

@@ -99,8 +99,15 @@ impl Device {
         let destroyed = self
             .bind()
             .and_then(|()| destroy().map_err(|error| self.error(error)));
-        if let Err(error) = destroyed {
-            tracing::debug!(device = self.ordinal, %error, "a {what} was not destroyed");
+        match destroyed {
+            Ok(()) => {}
+            // It ends with its context.
+            Err(error) if self.failure.get().is_some() => {
+                tracing::debug!(device = self.ordinal, %error, "a {what} was not destroyed");
+            }
+            Err(error) => {
+                tracing::warn!(device = self.ordinal, %error, "a {what} was not destroyed, and stays");
+            }
         }
     }
 
