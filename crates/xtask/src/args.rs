@@ -13,6 +13,7 @@ Commands:
               loom    models of `completion`, every interleaving within bounds
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
+              stress  random operations under faults, shutdowns, and their controls
        --no-models    tests, sim and doc only
        --only         only this group; may be repeated
   sim [--devices N] [--seed S] [--faults SCRIPT] [--without SYMBOL] -- PROGRAM [ARGUMENT]...
@@ -21,6 +22,9 @@ Commands:
        --seed      chooses delays and the order across streams
        --faults    what goes wrong: the head of crates/sim-cuda has the grammar
        --without   a driver that lacks this function
+  stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--device host|sim]
+         [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
+           random operations whose futures are dropped at any point; docs/reliability.md
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
   help     this text";
@@ -34,16 +38,18 @@ pub(crate) enum Group {
     Loom,
     Shuttle,
     Miri,
+    Stress,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Tests,
         Self::Sim,
         Self::Doc,
         Self::Loom,
         Self::Shuttle,
         Self::Miri,
+        Self::Stress,
     ];
 
     fn parse(name: &str) -> Result<Self> {
@@ -54,6 +60,7 @@ impl Group {
             "loom" => Ok(Self::Loom),
             "shuttle" => Ok(Self::Shuttle),
             "miri" => Ok(Self::Miri),
+            "stress" => Ok(Self::Stress),
             other => Err(format!("no test group is called `{other}`")),
         }
     }
@@ -74,6 +81,8 @@ pub(crate) struct Simulated {
 pub(crate) enum Command {
     Test(Vec<Group>),
     Sim(Simulated),
+    /// The words are the program's.
+    Stress(Vec<String>),
     Tidy,
     Ci,
     Help,
@@ -86,6 +95,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     let command = match name.as_str() {
         "test" => return parse_test(args).map(Command::Test),
         "sim" => return parse_sim(args).map(Command::Sim),
+        "stress" => return Ok(Command::Stress(args.collect())),
         "tidy" => Command::Tidy,
         "ci" => Command::Ci,
         "help" | "--help" | "-h" => Command::Help,

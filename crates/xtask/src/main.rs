@@ -8,6 +8,7 @@ mod process;
 mod report;
 mod sim;
 mod skips;
+mod stress;
 mod tally;
 mod test;
 mod tidy;
@@ -47,6 +48,7 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Tidy => tidy::print_findings(),
         Command::Sim(run) => sim::run(&run),
+        Command::Stress(words) => stress::run(&words),
         Command::Test(groups) => {
             let mut report = Report::new()?;
             test::run(&groups, &mut report);

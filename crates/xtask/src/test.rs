@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::args::Group;
 use crate::report::{Outcome, Report};
 use crate::tally::Tally;
-use crate::{Result, models, process, sim, skips};
+use crate::{Result, models, process, sim, skips, stress};
 use xtask::simulator;
 
 /// The program that runs test binaries.
@@ -65,6 +65,7 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
             Group::Loom => report.step("loom models", || models::loom(runner)),
             Group::Shuttle => report.step("shuttle models", || models::shuttle(runner)),
             Group::Miri => models::miri(report),
+            Group::Stress => report.step("stress", stress::short_tier),
         }
     }
 }
