@@ -16,6 +16,7 @@ Commands:
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
               tsan    its threads under the thread sanitizer, where a nightly has sources
+              stress  random operations under faults, shutdowns, and their controls
        --no-models    tests, sim, interop and doc only
        --only         only this group; may be repeated
   sim [OPTION VALUE]... -- PROGRAM [ARGUMENT]...
@@ -30,6 +31,9 @@ Commands:
   sanitize address|leak|thread [WORD]...
            the integration tests under a sanitizer of the nightly compiler, also on simulated
            GPUs; the words go to nextest
+  stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--device host|sim]
+         [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
+           random operations whose futures are dropped at any point; docs/reliability.md
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
   help     this text";
@@ -45,10 +49,11 @@ pub(crate) enum Group {
     Shuttle,
     Miri,
     Tsan,
+    Stress,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Tests,
         Self::Sim,
         Self::Interop,
@@ -57,6 +62,7 @@ impl Group {
         Self::Shuttle,
         Self::Miri,
         Self::Tsan,
+        Self::Stress,
     ];
 
     /// What `--no-models` leaves.
@@ -72,6 +78,7 @@ impl Group {
             "shuttle" => Ok(Self::Shuttle),
             "miri" => Ok(Self::Miri),
             "tsan" => Ok(Self::Tsan),
+            "stress" => Ok(Self::Stress),
             other => Err(format!("no test group is called `{other}`")),
         }
     }
@@ -96,6 +103,8 @@ pub(crate) enum Command {
     Test(Vec<Group>),
     Sim(Simulated),
     Sanitize(Sanitizer, Vec<String>),
+    /// The words are the program's.
+    Stress(Vec<String>),
     Tidy,
     Ci,
     Help,
@@ -114,6 +123,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
                 .ok_or("`sanitize` needs the name of a sanitizer")?;
             return Ok(Command::Sanitize(Sanitizer::parse(&name)?, args.collect()));
         }
+        "stress" => return Ok(Command::Stress(args.collect())),
         "tidy" => Command::Tidy,
         "ci" => Command::Ci,
         "help" | "--help" | "-h" => Command::Help,

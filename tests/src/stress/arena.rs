@@ -303,6 +303,14 @@ impl<G: Ground, A: Access<G::Part>> Arena<G, A> {
         }
     }
 
+    /// Whether the oldest cell that rests is as it was left.
+    pub(super) fn is_resting_whole(&self) -> bool {
+        let inside = lock(&self.inside);
+        inside.resting.front().is_none_or(|resting| {
+            self.has(&resting.middle, resting.pattern, 0) && self.are_fences_whole(&resting.held)
+        })
+    }
+
     /// When the last cell that rests has rested long enough.
     pub(super) fn rested_at(&self) -> Option<Instant> {
         let inside = lock(&self.inside);

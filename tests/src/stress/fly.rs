@@ -463,7 +463,7 @@ where
                 self.epoch.subject(self.subject).is_faulty
             }
             ErrorKind::DeviceFailed => role.is_some(),
-            ErrorKind::Quarantined => is_doomed || self.epoch.is_ending(),
+            ErrorKind::Quarantined => is_doomed || self.epoch.is_stuck || self.epoch.is_ending(),
             ErrorKind::ShuttingDown => self.epoch.is_ending(),
             _ => false,
         };

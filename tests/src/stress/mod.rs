@@ -6,6 +6,7 @@
 mod arena;
 pub mod args;
 mod content;
+mod controls;
 mod counts;
 mod devices;
 mod end;

@@ -8,7 +8,7 @@ use super::counts::{Counts, Fault, Harm, Point, read};
 use super::devices::{self, Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::fly::fly;
-use super::{Backend, Device, arena, lock, model, rounds, slow};
+use super::{Backend, Device, arena, controls, lock, model, rounds, slow};
 use crate::Sim;
 use crate::sim::Lease;
 
@@ -55,20 +55,12 @@ pub fn run(args: &Args) -> Result<bool, String> {
 }
 
 fn run_model(args: &Args) -> Result<bool, String> {
-    let (counts, since) = (Arc::new(Counts::default()), Instant::now());
-    let Some(name) = &args.broken else {
-        let missed = model::run(args, &counts);
-        return Ok(report(args, &counts, &missed, since));
-    };
-    let by = model::run_broken(args, name, &counts)?;
-    let is_caught = model::is_caught(&counts, by);
-    println!("{counts}");
-    for message in counts.messages().iter().take(3) {
-        println!("  {message}");
+    if let Some(name) = &args.broken {
+        return controls::run(args, name);
     }
-    let word = if is_caught { "CAUGHT" } else { "NOT CAUGHT" };
-    println!("{word} {name} by {by:?}; again: {}", args.again());
-    Ok(is_caught)
+    let (counts, since) = (Arc::new(Counts::default()), Instant::now());
+    let missed = model::run(args, &counts);
+    Ok(report(args, &counts, &missed, since))
 }
 
 fn report(args: &Args, counts: &Counts, missed: &[&str], since: Instant) -> bool {
