@@ -29,6 +29,8 @@ mod http;
 mod load;
 mod pool;
 mod telemetry;
+#[cfg(test)]
+mod terminated;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,7 +75,11 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let args = Args::parse();
+    serve(Args::parse()).await
+}
+
+/// Until it is asked to end.
+async fn serve(args: Args) -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
         .init();

@@ -7,13 +7,17 @@ use std::ffi::OsStr;
 use std::fs::{self, OpenOptions as StdOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, DataPath, Engine, EngineBuilder, IoEngine, OpenOptions, PathBytes,
+    AsyncCuFile, CacheMode, CompatMode, CuFileConfig, DataPath, Engine, EngineBuilder, IoEngine,
+    OpenOptions, PathBytes,
 };
+
+use crate::sim;
 
 /// An engine that has to behave as every other one.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +25,8 @@ pub struct Subject {
     /// What failures are reported under.
     pub name: &'static str,
     /// Which settings select it.
+    pub compat_mode: CompatMode,
+    /// And the compat backend's engine.
     pub io: IoEngine,
     /// The path of bytes that go around the page cache.
     pub direct: DataPath,
@@ -28,22 +34,36 @@ pub struct Subject {
     pub cached: DataPath,
 }
 
-/// All of them.
+/// The compat backend's.
 #[must_use]
 pub fn subjects() -> Vec<Subject> {
     let pool = Subject {
         name: "pool",
+        compat_mode: CompatMode::On,
         io: IoEngine::Pool,
         direct: DataPath::PoolDirect,
         cached: DataPath::PoolCached,
     };
     let uring = Subject {
         name: "uring",
+        compat_mode: CompatMode::On,
         io: IoEngine::Uring,
         direct: DataPath::UringDirect,
         cached: DataPath::PoolCached,
     };
     vec![pool, uring]
+}
+
+/// cuFile for whatever it takes, where it is simulated.
+#[must_use]
+pub fn cufile() -> Option<Subject> {
+    sim::is_asked_for().then_some(Subject {
+        name: "cufile",
+        compat_mode: CompatMode::Off,
+        io: IoEngine::Pool,
+        direct: DataPath::CufileUnverified,
+        cached: DataPath::CufileUnverified,
+    })
 }
 
 /// One engine with one set of settings.
@@ -59,13 +79,27 @@ pub struct Setup {
     pub builder: EngineBuilder,
 }
 
-/// Every engine, with settings that cut and stage requests differently.
+/// Every engine of the compat backend, with settings that cut and stage requests differently.
 #[must_use]
 pub fn setups() -> Vec<Setup> {
+    setups_of(&subjects())
+}
+
+/// The same, and cuFile where it is simulated.
+#[must_use]
+pub fn every_setup() -> Vec<Setup> {
+    let mut subjects = subjects();
+    subjects.extend(cufile());
+    setups_of(&subjects)
+}
+
+fn setups_of(subjects: &[Subject]) -> Vec<Setup> {
     let mut setups = Vec::new();
-    for subject in subjects() {
+    for &subject in subjects {
         let mut add = |name: &str, cache, change: fn(EngineBuilder) -> EngineBuilder| {
             let builder = Engine::builder().io(subject.io).cache(cache);
+            let builder = builder.compat_mode(subject.compat_mode);
+            let builder = builder.cufile(simulated_cufile());
             setups.push(Setup {
                 name: format!("{} {name}", subject.name),
                 subject,
@@ -89,6 +123,25 @@ pub fn setups() -> Vec<Setup> {
         });
     }
     setups
+}
+
+/// Settings by which a simulated libcufile is opened on any machine: this one's kernel may show no
+/// list of modules, which some versions are not opened without.
+///
+/// # Panics
+///
+/// When the directory that shows one cannot be made.
+#[must_use]
+pub fn simulated_cufile() -> CuFileConfig {
+    static PROC: OnceLock<TempDir> = OnceLock::new();
+    let proc_dir = PROC.get_or_init(|| {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("modules"), "").expect("a file");
+        directory
+    });
+    let mut config = CuFileConfig::default();
+    config.proc_dir = proc_dir.path().to_owned();
+    config
 }
 
 /// An engine and an empty directory.
@@ -156,6 +209,10 @@ impl Bench {
     /// When a byte took another way.
     #[track_caller]
     pub fn assert_read_paths(&self, paths: PathBytes) {
+        if self.setup.subject.compat_mode == CompatMode::Off {
+            let by_cufile = paths.get(DataPath::CufileUnverified);
+            return assert_eq!(by_cufile, paths.total(), "{paths:?}");
+        }
         let (direct, cached) = (direct_bytes(paths), cached_bytes(paths));
         assert_eq!(direct + cached, paths.total(), "{paths:?}");
         if !self.goes_direct() {
@@ -214,26 +271,42 @@ impl Bench {
 ///
 /// When the test does, or when the engine has not everything back afterwards.
 pub fn each(test: impl AsyncFn(&Bench)) {
+    each_of(&every_setup(), &disk(), &test);
+    if let Some(tmpfs) = tmpfs() {
+        each_of(&every_setup(), tmpfs, test);
+    }
+}
+
+/// As [`each`], of the compat backend.
+///
+/// # Panics
+///
+/// As `each`.
+pub fn each_compat(test: impl AsyncFn(&Bench)) {
     each_in(&disk(), &test);
     if let Some(tmpfs) = tmpfs() {
         each_in(tmpfs, test);
     }
 }
 
-/// Runs `test` for every setup in `parent`, and looks for leaks after each.
+/// Runs `test` for every setup of the compat backend in `parent`, and looks for leaks after each.
 ///
 /// # Panics
 ///
 /// When the test does, or when the engine has not everything back afterwards.
 pub fn each_in(parent: &Path, test: impl AsyncFn(&Bench)) {
-    for setup in setups() {
+    each_of(&setups(), parent, test);
+}
+
+fn each_of(setups: &[Setup], parent: &Path, test: impl AsyncFn(&Bench)) {
+    for setup in setups {
         if setup.cache == CacheMode::Direct && !takes_direct(parent) {
             continue;
         }
         // Shown when the test fails.
         eprintln!("{} in {}", setup.name, parent.display());
         block_on(async {
-            let bench = Bench::new(&setup, parent);
+            let bench = Bench::new(setup, parent);
             test(&bench).await;
             assert_all_home(&bench.engine).await;
         });

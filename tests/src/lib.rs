@@ -2,6 +2,8 @@
 
 pub mod bench;
 pub mod child;
+pub mod cufile;
+pub mod cufile_sim;
 pub mod fuzz;
 pub mod gpu;
 pub mod life;
@@ -15,9 +17,11 @@ pub mod seccomp;
 pub mod sim;
 pub mod skip;
 pub mod slow_fs;
+pub mod stress;
 pub mod syscalls;
 
-pub use bench::{Bench, each, each_in};
+pub use bench::{Bench, each, each_compat, each_in};
+pub use cufile::{Bed, CufileSim, World};
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;

@@ -14,10 +14,11 @@
 
 mod whole;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{CString, c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -229,7 +230,7 @@ impl Sim {
             sim: self,
             ordinal,
             before: Stats::default(),
-            spoiled: Cell::new(false),
+            spoiled: AtomicBool::new(false),
         };
         lease.before = lease.stats();
         lease
@@ -274,13 +275,13 @@ pub struct Lease {
     pub ordinal: u32,
     /// What others before have added up.
     before: Stats,
-    spoiled: Cell<bool>,
+    spoiled: AtomicBool,
 }
 
 impl Lease {
     /// Keeps the device from other tests: something may yet come of what this one did.
     pub fn spoil(&self) {
-        self.spoiled.set(true);
+        self.spoiled.store(true, Ordering::Relaxed);
     }
 
     /// Adds faults, in the words of the simulator.
@@ -369,6 +370,20 @@ impl Lease {
         (0..len).map(byte).collect()
     }
 
+    /// Changes the bytes behind a device pointer, as no real device lets the host do.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such memory.
+    pub fn poke(&self, address: u64, bytes: &[u8]) {
+        let address = usize::try_from(address).expect("an address");
+        let start = self.sim.api.sim_cuda_bytes(address).cast::<u8>();
+        assert!(!start.is_null(), "there is no memory at {address:#x}");
+        // SAFETY: the simulator keeps that much mapped there, as the caller knows, and no operation
+        // has it.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
     /// The calling thread as a program that uses the device by itself.
     #[must_use]
     pub const fn user(&self) -> User<'_> {
@@ -386,7 +401,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.clear();
-        if !self.spoiled.get() && self.is_as_new() {
+        if !self.spoiled.load(Ordering::Relaxed) && self.is_as_new() {
             let taken = self.sim.taken.lock();
             taken
                 .unwrap_or_else(PoisonError::into_inner)

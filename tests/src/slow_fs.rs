@@ -14,13 +14,15 @@
     reason = "no kept crate gives a thread its own table of descriptors"
 )]
 
+mod policy;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use std::{fmt, fs, io, thread};
 
 use fuser::{
@@ -30,6 +32,8 @@ use fuser::{
 };
 use rustix::mount::{UnmountFlags, unmount};
 
+use self::policy::Waiting;
+pub use self::policy::{Fate, Policy};
 use crate::need;
 
 const FILE: INodeNo = INodeNo(2);
@@ -116,6 +120,23 @@ impl SlowFs {
     #[must_use = "a test without it returns"]
     #[track_caller]
     pub fn mount(len: usize) -> Option<Self> {
+        Self::mount_served(pattern(0, len), None)
+    }
+
+    /// Mounts one with a file of that content, where `policy` says what becomes of reads and writes;
+    /// nothing is logged. `None` as for [`mount`](Self::mount).
+    ///
+    /// # Panics
+    ///
+    /// When mounting fails for another reason.
+    #[must_use = "a test without it returns"]
+    #[track_caller]
+    pub fn mount_with(content: Vec<u8>, policy: Policy) -> Option<Self> {
+        Self::mount_served(content, Some(policy))
+    }
+
+    #[track_caller]
+    fn mount_served(content: Vec<u8>, policy: Option<Policy>) -> Option<Self> {
         // An ordinary user mounts through the set-uid helper.
         let may_mount = rustix::process::geteuid().is_root();
         if !need::fuse() || !(may_mount || need::tool("fusermount3")) {
@@ -123,13 +144,15 @@ impl SlowFs {
         }
         let turn = Turn::wait();
         let folder = tempfile::tempdir().expect("a folder to mount on");
-        let control = Arc::new(Control::new(pattern(0, len)));
+        let control = Arc::new(Control::new(content));
         let (orders, inbox) = channel();
         let (mounted, is_mounted) = channel();
-        let (server, path) = (
-            Server(Arc::clone(&control), orders),
-            folder.path().to_owned(),
-        );
+        let server = Server {
+            control: Arc::clone(&control),
+            orders,
+            policy: policy.map(|policy| (policy, policy::waiting_room())),
+        };
+        let path = folder.path().to_owned();
         let server = thread::spawn(move || serve(server, &path, inbox, &mounted));
         let result = is_mounted.recv().expect("the server answers");
         result.expect("FUSE mounts here");
@@ -178,6 +201,12 @@ impl SlowFs {
     #[must_use = "dropped, they are answered"]
     pub fn next_held_of(&self, count: usize) -> Vec<Held> {
         (0..count).map(|_| self.next_held()).collect()
+    }
+
+    /// All that are held now.
+    #[must_use = "dropped, they are answered"]
+    pub fn take_held(&self) -> Vec<Held> {
+        self.control.lock().held.drain(..).collect()
     }
 
     /// Waits until the requests so far satisfy `condition`.
@@ -246,7 +275,7 @@ fn serve(server: Server, path: &Path, inbox: Receiver<Order>, mounted: &Sender<i
         _ => Err(io::Error::last_os_error()),
     };
     let session = alone.and_then(|()| {
-        let control = Arc::clone(&server.0);
+        let control = Arc::clone(&server.control);
         thread::spawn(move || control.carry_out(&inbox));
         Session::new(server, path, &Config::default())
     });
@@ -425,15 +454,25 @@ impl Control {
 impl Server {
     fn arrived(&self, request: &Request, seen: (Kind, u64, usize), answer: Answer) {
         let (kind, offset, len) = seen;
+        if let Some((policy, waiting)) = &self.policy {
+            let thread = String::new();
+            let seen = Seen {
+                kind,
+                offset,
+                len,
+                thread,
+            };
+            return self.decide(policy, waiting, seen, answer);
+        }
         let seen = Seen {
             kind,
             offset,
             len,
             thread: thread_name(request.pid()),
         };
-        let mut state = self.0.lock();
+        let mut state = self.control.lock();
         state.log.push(seen.clone());
-        self.0.changed.notify_all();
+        self.control.changed.notify_all();
         let failure = state.failures.iter().position(|&(of, _)| of == kind);
         if let Some((_, errno)) = failure.and_then(|at| state.failures.remove(at)) {
             return answer.fail(errno);
@@ -441,11 +480,39 @@ impl Server {
         if !state.holding.contains(&kind) {
             return answer.give(&seen, &mut state.content);
         }
-        state.held.push_back(Held {
+        state.held.push_back(self.held(seen, answer));
+    }
+
+    fn held(&self, seen: Seen, answer: Answer) -> Held {
+        Held {
             seen,
             answer: Some(answer),
-            orders: self.1.clone(),
-        });
+            orders: self.orders.clone(),
+        }
+    }
+
+    fn decide(&self, policy: &Policy, waiting: &Waiting, mut seen: Seen, answer: Answer) {
+        let fate = match seen.kind {
+            Kind::Read | Kind::Write => policy(&seen),
+            _ => Fate::Give,
+        };
+        match fate {
+            Fate::Fail(errno) => return answer.fail(errno),
+            Fate::Later(time) => {
+                // Where nobody waits any more it is let go at once.
+                let _ = waiting.send((Instant::now() + time, self.held(seen, answer)));
+                return;
+            }
+            Fate::Hold => {
+                let held = self.held(seen, answer);
+                self.control.lock().held.push_back(held);
+                self.control.changed.notify_all();
+                return;
+            }
+            Fate::CutShort(len) => seen.len = seen.len.min(len),
+            Fate::Give => {}
+        }
+        answer.give(&seen, &mut self.control.lock().content);
     }
 }
 
@@ -475,11 +542,15 @@ fn attributes(size: u64) -> FileAttr {
     }
 }
 
-struct Server(Arc<Control>, Sender<Order>);
+struct Server {
+    control: Arc<Control>,
+    orders: Sender<Order>,
+    policy: Option<(Policy, Waiting)>,
+}
 
 impl Server {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
-        let size = self.0.lock().content.len() as u64;
+        let size = self.control.lock().content.len() as u64;
         match inode {
             FILE => attributes(size),
             _ => FileAttr {

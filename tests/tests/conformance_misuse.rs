@@ -8,8 +8,8 @@
 use std::fs;
 
 use tokio_cufile::{
-    AsyncCuFile, CompatMode, Engine, Error, ErrorKind, HostBuffer, IoBuf, OpenOptions, Operation,
-    Transfer,
+    AsyncCuFile, CompatMode, CuFileConfig, Engine, Error, ErrorKind, HostBuffer, IoBuf,
+    OpenOptions, Operation, Transfer,
 };
 use tokio_cufile_tests::bench::{Bench, block_on, setups};
 use tokio_cufile_tests::memory::split;
@@ -172,16 +172,17 @@ fn what_was_refused_can_be_done_right_at_once() {
 }
 
 #[test]
-fn settings_that_this_build_cannot_follow_are_unsupported_and_touch_nothing() {
+fn settings_that_cannot_be_followed_here_are_unsupported_and_touch_nothing() {
     each(async |bench| {
         let path = bench.fresh_path();
         fs::write(&path, b"content").unwrap();
         let options = OpenOptions::new().read(true).write(true).truncate(true);
-        let error = options
-            .compat_mode(CompatMode::Off)
-            .open(&bench.engine, &path)
-            .await;
-        let error = error.unwrap_err();
+        let mut absent = CuFileConfig::default();
+        absent.library = Some("/nowhere/libcufile.so.0".into());
+        let builder = bench.setup.builder.clone().cufile(absent);
+        let engine = builder.build_blocking().unwrap();
+        let options = options.compat_mode(CompatMode::Off);
+        let error = options.open(&engine, &path).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert_eq!(error.operation(), Some(Operation::Open));
         assert_eq!(fs::read(&path).unwrap(), b"content");

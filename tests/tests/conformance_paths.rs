@@ -16,7 +16,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use tokio_cufile::{AsyncCuFile, CacheMode, DataPath, ErrorKind, PathClass, Receipt};
 use tokio_cufile_tests::bench::{self, Bench, cached_bytes, direct_bytes};
 use tokio_cufile_tests::memory::{Memory, kinds, read, split, write};
-use tokio_cufile_tests::{each, each_in, pattern};
+use tokio_cufile_tests::{each_compat, each_in, pattern};
 
 const PAGE: usize = 4096;
 
@@ -54,7 +54,7 @@ async fn cache_can_be_asked(bench: &Bench) -> bool {
 
 #[test]
 fn a_read_takes_a_way_that_the_settings_allow_at_any_alignment() {
-    each(async |bench| {
+    each_compat(async |bench| {
         let content = pattern::bytes(1, 200_000);
         let file = bench.file(&content).await.unwrap();
         for memory in kinds() {
@@ -69,7 +69,7 @@ fn a_read_takes_a_way_that_the_settings_allow_at_any_alignment() {
 
 #[test]
 fn a_write_takes_the_main_path_for_whole_pages_and_is_buffered_at_its_edges() {
-    each(async |bench| {
+    each_compat(async |bench| {
         let file = bench.file(&[]).await.unwrap();
         let content = pattern::bytes(2, 100_000);
         // First page after the offset, last page before the end.
@@ -134,7 +134,7 @@ fn a_write_said_to_be_direct_leaves_the_page_cache_empty_and_a_cached_one_fills_
 
 #[test]
 fn receipt_counts_parts_times_and_no_retries_where_nothing_went_wrong() {
-    each(async |bench| {
+    each_compat(async |bench| {
         let file = bench.file(&pattern::bytes(6, 64 << 10)).await.unwrap();
         let done = file.read_exact_at(vec![0; 64 << 10], 0).await.unwrap();
         let receipt = done.receipt;
@@ -154,7 +154,7 @@ fn receipt_counts_parts_times_and_no_retries_where_nothing_went_wrong() {
 
 #[test]
 fn the_route_names_the_main_path_what_was_asked_and_why() {
-    each(async |bench| {
+    each_compat(async |bench| {
         let file = bench.file(&[]).await.unwrap();
         let route = file.route();
         assert_eq!(route.resolved, bench.main_path().name());
@@ -170,7 +170,7 @@ fn the_route_names_the_main_path_what_was_asked_and_why() {
 
 #[test]
 fn the_engines_statistics_are_the_sum_of_the_receipts() {
-    each(async |bench| {
+    each_compat(async |bench| {
         let file = bench.file(&[]).await.unwrap();
         let source = pattern::bytes(7, 50_000);
         let wrote = write(&bench.engine, &file, Memory::Part(1), &source, 3).await;
@@ -184,7 +184,7 @@ fn the_engines_statistics_are_the_sum_of_the_receipts() {
 
 #[test]
 fn a_required_path_that_is_the_files_own_is_granted() {
-    each(async |bench| {
+    each_compat(async |bench| {
         let file = bench.file(&pattern::bytes(8, 50_000)).await.unwrap();
         let main = PathClass::Exactly(bench.main_path());
         let done = file
@@ -222,7 +222,7 @@ fn a_required_path_that_is_the_files_own_is_granted() {
 
 #[test]
 fn a_required_path_that_is_not_to_be_had_is_refused_and_nothing_is_issued() {
-    each(async |bench| {
+    each_compat(async |bench| {
         let file = bench.file(b"content").await.unwrap();
         let mut refused = vec![
             PathClass::Gds,
@@ -254,7 +254,7 @@ fn a_required_path_that_is_not_to_be_had_is_refused_and_nothing_is_issued() {
 
 #[test]
 fn a_path_required_of_a_write_includes_its_edges() {
-    each(async |bench| {
+    each_compat(async |bench| {
         if !bench.goes_direct() {
             return;
         }

@@ -118,6 +118,23 @@ fn addresses_that_cannot_be_are_refused() {
     });
 }
 
+#[test]
+fn no_bytes_may_be_anywhere() {
+    let Some(sim) = Sim::need() else {
+        return;
+    };
+    each_way(sim, &engine(), LEN, |_, rig| {
+        for address in [0, 4096] {
+            let memory = rig.device.user().lend(&rig.engine, address, 0, ());
+            let done = block_on(rig.file.read_at(memory.unwrap(), 0)).unwrap();
+            assert_eq!(done.bytes, 0);
+            let done = block_on(rig.file.write_at(done.buf, 0)).unwrap();
+            assert_eq!(done.bytes, 0);
+        }
+        rig.end();
+    });
+}
+
 /// Says on which thread it is dropped.
 struct Owner(Sender<String>);
 

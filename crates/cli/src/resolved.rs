@@ -38,7 +38,6 @@ impl TryFrom<&TransferArgs> for Settings {
     type Error = Refused;
 
     fn try_from(args: &TransferArgs) -> Result<Self, Refused> {
-        refuse_what_is_not_built(args)?;
         if args.window.is_some_and(|window| window < WINDOW_MIN) {
             return Err(Refused(format!("--window: at least {WINDOW_MIN} bytes")));
         }
@@ -86,16 +85,6 @@ impl Settings {
         }
         config
     }
-}
-
-fn refuse_what_is_not_built(args: &TransferArgs) -> Result<(), Refused> {
-    if args.compat_mode == Some(Compat::Off) {
-        return Err(Refused(
-            "--compat-mode off: the cuFile backend is not built into this version; use --compat-mode on"
-                .into(),
-        ));
-    }
-    Ok(())
 }
 
 /// The bytes of one file that are to be moved.

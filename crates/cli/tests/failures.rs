@@ -95,22 +95,14 @@ fn a_deadline_that_has_passed_is_a_failure() {
 }
 
 #[test]
-fn what_is_not_built_yet_is_refused_with_that_reason() {
+fn without_cufile_what_asks_for_nothing_else_touches_nothing() {
     let folder = folder();
     let path = file(&folder, "f", &bytes(10_000));
-    let cases: [&[&str]; 1] = [&["--compat-mode", "off"]];
-    for options in cases {
-        for (verb, more) in [
-            ("read", [].as_slice()),
-            ("write", ["--size", "1"].as_slice()),
-        ] {
-            let line = fails(2, verb, &path, &[options, more].concat());
-            assert_eq!(line.lines().count(), 1, "{line}");
-            assert!(
-                line.contains(options[0]) && line.contains("not built"),
-                "{line}"
-            );
-        }
+    let options = ["--compat-mode", "off"];
+    let write = [options.as_slice(), &["--size", "1"]].concat();
+    for (verb, options) in [("read", options.as_slice()), ("write", &write)] {
+        let line = failure_line(verb, &path, options);
+        assert!(line.contains("compat_mode is off"), "{line}");
     }
     assert_eq!(
         std::fs::metadata(&path).unwrap().len(),

@@ -32,6 +32,51 @@ impl Search {
         Self::of(["libcuda.so.1", "libcuda.so"])
     }
 
+    /// libcufile under the names that it is installed under: `libcufile.so.0`, which every package
+    /// brings, `libcufile.so`, which only development packages do, `libcufile.so.1`, which one
+    /// distribution had, and then the folder of the CUDA toolkit.
+    #[must_use]
+    pub fn libcufile() -> Self {
+        Self::of([
+            "libcufile.so.0",
+            "libcufile.so",
+            "libcufile.so.1",
+            "/usr/local/cuda/lib64/libcufile.so.0",
+            "/usr/local/cuda/lib64/libcufile.so",
+        ])
+    }
+
+    /// The same, but other names are tried first: a setting.
+    ///
+    /// # Safety
+    ///
+    /// As for [`named`](Self::named).
+    #[must_use]
+    pub unsafe fn before<I>(mut self, names: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        self.names.splice(0..0, names.into_iter().map(Into::into));
+        self
+    }
+
+    /// The same, but other names are tried last: folders of packages, such as those of Python's
+    /// wheels, which end in `nvidia/cufile/lib` or `nvidia/cu13/lib`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`named`](Self::named).
+    #[must_use]
+    pub unsafe fn after<I>(mut self, names: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        self.names.extend(names.into_iter().map(Into::into));
+        self
+    }
+
     /// Other names or paths, for a library that is not where the loader looks.
     ///
     /// # Safety

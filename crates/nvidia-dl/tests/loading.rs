@@ -15,6 +15,7 @@ use std::path::Path;
 use std::thread;
 
 use nvidia_dl::cuda::{Driver, REQUIRED_SYMBOLS};
+use nvidia_dl::cufile;
 use nvidia_dl::{Attempt, LoadError, Search};
 
 fn load(names: &[&str]) -> LoadError {
@@ -144,5 +145,43 @@ fn many_threads_that_load_at_once_get_the_same() {
     });
     for outcome in &outcomes {
         assert_eq!(outcome, &outcomes[0]);
+    }
+}
+
+#[test]
+fn libcufile_is_looked_for_where_packages_put_it_and_settings_come_first() {
+    let search = Search::libcufile();
+    let names: Vec<_> = search.names().collect();
+    let installed = [
+        "libcufile.so.0",
+        "libcufile.so",
+        "libcufile.so.1",
+        "/usr/local/cuda/lib64/libcufile.so.0",
+        "/usr/local/cuda/lib64/libcufile.so",
+    ];
+    assert_eq!(names, installed);
+    // SAFETY: nothing is opened.
+    let search = unsafe { search.before(["/a/libcufile.so.0", "/b/libcufile.so.0"]) };
+    // SAFETY: as above.
+    let search = unsafe { search.after(["/wheel/nvidia/cu13/lib/libcufile.so.0"]) };
+    let names: Vec<_> = search.names().collect();
+    assert_eq!(names[..2], ["/a/libcufile.so.0", "/b/libcufile.so.0"]);
+    assert_eq!(names[2..7], installed);
+    assert_eq!(names[7..], ["/wheel/nvidia/cu13/lib/libcufile.so.0"]);
+}
+
+#[test]
+fn a_library_without_cufiles_symbols_names_the_first_that_it_lacks() {
+    // SAFETY: the C library's math part, whose constructors have run already, and which has none of
+    // these symbols.
+    let search = unsafe { Search::named(["libm.so.6"]) };
+    match cufile::Library::load(&search) {
+        Err(LoadError::MissingSymbol {
+            library, symbol, ..
+        }) => {
+            assert_eq!(symbol, cufile::REQUIRED_SYMBOLS[0]);
+            assert!(library.ends_with("libm.so.6"), "{}", library.display());
+        }
+        other => panic!("{other:?}"),
     }
 }

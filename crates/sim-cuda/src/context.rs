@@ -9,9 +9,9 @@ use crate::code::{Code, Result};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::event::Event;
-use crate::monitor::{self, lock};
 use crate::stats::add;
 use crate::stream::Stream;
+use sim_common::monitor::{self, lock};
 
 thread_local! {
     /// The handle that the thread was given; its context may have ended since.

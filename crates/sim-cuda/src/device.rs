@@ -8,10 +8,10 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::faults::Faults;
 use crate::memory::Memory;
-use crate::monitor::lock;
-use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::stats::Counters;
+use sim_common::Rng;
+use sim_common::monitor::lock;
 
 /// Handles are numbers that no pointer can be: to follow one faults.
 const HANDLE: usize = 0xC0DA << 48;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::code::{Code, Result};
 use crate::context::Health;
-use crate::monitor::{self, lock};
+use sim_common::monitor::{self, lock};
 
 /// One record of an event.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::code::{Code, Result};
-use crate::monitor::lock;
 use crate::raw::{self, Map, PAGE};
+use sim_common::monitor::lock;
 
 /// For every context, not only for that of the call.
 pub(crate) const PORTABLE: u32 = 1;

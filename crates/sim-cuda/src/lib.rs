@@ -48,7 +48,8 @@
 //! scope   = ORDINAL | "p"      a device; calls that concern none. Without it: every one of them
 //! subject = NAME               an entry point, under the name it is exported by
 //!         | "*"                every entry point
-//!         | "@" kind           work in a stream: htod, dtoh, dtod, fill, record, wait, alloc, free
+//!         | "@" kind           work in a stream: htod, dtoh, dtod, fill, record, wait, alloc, free,
+//!                              call (a function of another simulator)
 //!         | "@*"               all of it
 //! action  = "fail=" CODE       a call: returns CODE and does nothing.
 //!                              work: half of the bytes move, and the context is lost with CODE
@@ -76,7 +77,8 @@
 //! # Functions for tests
 //!
 //! `exports/control.rs` has them: `sim_cuda_opt_in`, `sim_cuda_fault_set`, `sim_cuda_faults_clear`,
-//! `sim_cuda_stats`, `sim_cuda_calls`, and for a simulator of another library `sim_cuda_access`.
+//! `sim_cuda_stats`, `sim_cuda_calls`, and for a simulator of another library `sim_cuda_access`,
+//! `sim_cuda_enqueue`, `sim_cuda_context`, `sim_cuda_device_of`.
 
 mod call;
 mod code;
@@ -89,10 +91,8 @@ mod exports;
 mod faults;
 mod host;
 mod memory;
-mod monitor;
 mod raw;
 mod report;
-mod rng;
 mod settings;
 mod stats;
 mod stream;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::code::{Code, Result};
 use crate::context::{Context, Health};
 use crate::device::Device;
-use crate::monitor::{self, lock};
-use crate::rng::Rng;
 use crate::stats::add;
 use crate::work::Work;
+use sim_common::Rng;
+use sim_common::monitor::{self, lock};
 
 /// The places that work comes after: a stream, and how far it has to have come.
 pub(crate) type After = Vec<(Arc<Stream>, u64)>;

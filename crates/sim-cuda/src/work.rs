@@ -4,7 +4,9 @@
     reason = "copies name their memory by address, as a device's do"
 )]
 
+use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::code::Result;
 use crate::context::Health;
@@ -12,10 +14,10 @@ use crate::device::Device;
 use crate::event::Completion;
 use crate::host::Pinned;
 use crate::memory::{Allocation, Untimely};
-use crate::monitor;
 use crate::raw;
-use crate::rng::Rng;
 use crate::stats::add;
+use sim_common::Rng;
+use sim_common::monitor;
 
 /// A copy shows itself in steps of this size.
 const STEP_BYTES: usize = 1 << 20;
@@ -31,6 +33,7 @@ pub(crate) enum Kind {
     Wait,
     Allocate,
     Free,
+    Call,
 }
 
 impl Kind {
@@ -44,6 +47,7 @@ impl Kind {
             "wait" => Self::Wait,
             "alloc" => Self::Allocate,
             "free" => Self::Free,
+            "call" => Self::Call,
             _ => return None,
         })
     }
@@ -57,6 +61,34 @@ pub(crate) enum Work {
     Wait(Arc<Completion>),
     Allocate(Arc<Allocation>),
     Free(Arc<Allocation>),
+    /// A function of another simulator.
+    Call(Call),
+}
+
+/// A function that runs in its turn, or is told that it will never.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) run: CallFn,
+    pub(crate) argument: usize,
+    pub(crate) is_told: AtomicBool,
+}
+
+/// Takes its argument, and whether its turn has come (1) or never will (0).
+pub(crate) type CallFn = unsafe extern "C" fn(*mut c_void, i32);
+
+impl Call {
+    fn tell(&self, turn: i32) {
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            // SAFETY: whoever issued it vouches for the function and its argument, for one call.
+            unsafe { (self.run)(self.argument as *mut c_void, turn) };
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.tell(0);
+    }
 }
 
 #[derive(Debug)]
@@ -89,6 +121,7 @@ impl Work {
             Self::Wait(_) => Kind::Wait,
             Self::Allocate(_) => Kind::Allocate,
             Self::Free(_) => Kind::Free,
+            Self::Call(_) => Kind::Call,
         }
     }
 
@@ -110,6 +143,7 @@ impl Work {
             }),
             Self::Allocate(allocation) => allocation.begin(),
             Self::Free(allocation) => device.memory.retire(allocation, &device.counters),
+            Self::Call(call) => call.tell(1),
         }
         Ok(())
     }

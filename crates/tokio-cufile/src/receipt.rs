@@ -14,6 +14,8 @@ pub enum Backend {
     CompatUring,
     /// The compat backend's pool of blocking `pread` and `pwrite`.
     CompatPool,
+    /// libcufile.
+    CuFile,
 }
 
 impl fmt::Display for Backend {
@@ -21,6 +23,7 @@ impl fmt::Display for Backend {
         f.write_str(match self {
             Self::CompatUring => "compat-uring",
             Self::CompatPool => "compat-pool",
+            Self::CuFile => "cufile",
         })
     }
 }

@@ -10,22 +10,30 @@ Commands:
   test [--no-models | --only GROUP]...   run the tests
        GROUP: tests   unit and integration tests of the workspace
               sim     those that use devices, again, on simulated GPUs
+              interop the feature `cudarc`, with each version of cudarc, on simulated GPUs
               doc     examples in the documentation
               loom    models of `completion`, every interleaving within bounds
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
               tsan    its threads under the thread sanitizer, where a nightly has sources
-       --no-models    tests, sim and doc only
+              stress  random operations under faults, shutdowns, and their controls
+       --no-models    tests, sim, interop and doc only
        --only         only this group; may be repeated
-  sim [--devices N] [--seed S] [--faults SCRIPT] [--without SYMBOL] -- PROGRAM [ARGUMENT]...
-           run a program with simulated GPUs; `cuf` is the one of this workspace
+  sim [OPTION VALUE]... -- PROGRAM [ARGUMENT]...
+           run a program with simulated GPUs and libcufile; `cuf` is the one of this workspace
        --devices   how many, 2 unless said
        --seed      chooses delays and the order across streams
        --faults    what goes wrong: the head of crates/sim-cuda has the grammar
-       --without   a driver that lacks this function
+       --without   a driver, or a libcufile, that lacks this function
+       --cufile    the version of libcufile, 1.20 unless said
+       --cufile-faults   what goes wrong there: the head of crates/sim-cufile has the grammar
+       --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma
   sanitize address|leak|thread [WORD]...
            the integration tests under a sanitizer of the nightly compiler, also on simulated
            GPUs; the words go to nextest
+  stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--device host|sim]
+         [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
+           random operations whose futures are dropped at any point; docs/reliability.md
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
   help     this text";
@@ -35,45 +43,57 @@ Commands:
 pub(crate) enum Group {
     Tests,
     Sim,
+    Interop,
     Doc,
     Loom,
     Shuttle,
     Miri,
     Tsan,
+    Stress,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Tests,
         Self::Sim,
+        Self::Interop,
         Self::Doc,
         Self::Loom,
         Self::Shuttle,
         Self::Miri,
         Self::Tsan,
+        Self::Stress,
     ];
+
+    /// What `--no-models` leaves.
+    const WITHOUT_MODELS: [Self; 4] = [Self::Tests, Self::Sim, Self::Interop, Self::Doc];
 
     fn parse(name: &str) -> Result<Self> {
         match name {
             "tests" => Ok(Self::Tests),
             "sim" => Ok(Self::Sim),
+            "interop" => Ok(Self::Interop),
             "doc" => Ok(Self::Doc),
             "loom" => Ok(Self::Loom),
             "shuttle" => Ok(Self::Shuttle),
             "miri" => Ok(Self::Miri),
             "tsan" => Ok(Self::Tsan),
+            "stress" => Ok(Self::Stress),
             other => Err(format!("no test group is called `{other}`")),
         }
     }
 }
 
-/// A program to run with simulated GPUs.
+/// A program to run with simulated GPUs and a simulated libcufile.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Simulated {
     pub(crate) devices: Option<u32>,
     pub(crate) seed: Option<u64>,
     pub(crate) faults: Option<String>,
     pub(crate) without: Option<String>,
+    pub(crate) cufile: Option<String>,
+    pub(crate) cufile_faults: Option<String>,
+    pub(crate) cufile_path: Option<String>,
     /// The program and its arguments, at least one word.
     pub(crate) words: Vec<String>,
 }
@@ -83,6 +103,8 @@ pub(crate) enum Command {
     Test(Vec<Group>),
     Sim(Simulated),
     Sanitize(Sanitizer, Vec<String>),
+    /// The words are the program's.
+    Stress(Vec<String>),
     Tidy,
     Ci,
     Help,
@@ -101,6 +123,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
                 .ok_or("`sanitize` needs the name of a sanitizer")?;
             return Ok(Command::Sanitize(Sanitizer::parse(&name)?, args.collect()));
         }
+        "stress" => return Ok(Command::Stress(args.collect())),
         "tidy" => Command::Tidy,
         "ci" => Command::Ci,
         "help" | "--help" | "-h" => Command::Help,
@@ -127,7 +150,7 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> Result<Vec<Group>> {
     }
     match (no_models, chosen.is_empty()) {
         (true, false) => Err("--no-models and --only exclude each other".into()),
-        (true, true) => Ok(vec![Group::Tests, Group::Sim, Group::Doc]),
+        (true, true) => Ok(Group::WITHOUT_MODELS.to_vec()),
         (false, true) => Ok(Group::ALL.to_vec()),
         (false, false) => Ok(chosen),
     }
@@ -142,6 +165,9 @@ fn parse_sim(mut args: impl Iterator<Item = String>) -> Result<Simulated> {
             "--seed" => sim.seed = Some(number(&arg, &value()?)?),
             "--faults" => sim.faults = Some(value()?),
             "--without" => sim.without = Some(value()?),
+            "--cufile" => sim.cufile = Some(value()?),
+            "--cufile-faults" => sim.cufile_faults = Some(value()?),
+            "--cufile-path" => sim.cufile_path = Some(value()?),
             "--" => sim.words.extend(args.by_ref()),
             other if other.starts_with('-') => {
                 return Err(format!("`sim` does not know `{other}`"));
@@ -176,7 +202,7 @@ mod tests {
         assert_eq!(parsed("test"), Ok(Command::Test(Group::ALL.to_vec())));
         assert_eq!(
             parsed("test --no-models"),
-            Ok(Command::Test(vec![Group::Tests, Group::Sim, Group::Doc]))
+            Ok(Command::Test(Group::WITHOUT_MODELS.to_vec()))
         );
         assert_eq!(
             parsed("test --only loom --only miri"),

@@ -2,13 +2,17 @@
 
 use crate::args::Group;
 use crate::report::Report;
-use crate::{Result, models, place, process, test, tidy};
+use crate::{Result, interop, models, place, process, test, tidy};
 
 pub(crate) fn run(report: &mut Report) {
-    report.step("format", || cargo("fmt --all --check"));
-    report.step("lints", || {
-        cargo("clippy --locked --workspace --all-targets -- -D warnings")
+    report.step("format", || {
+        cargo("fmt --all --check")?;
+        interop::format()
     });
+    report.step("lints", || {
+        cargo("clippy --locked --workspace --all-targets --all-features -- -D warnings")
+    });
+    report.step("lints of the interop tests", interop::clippy);
     report.step("lints of the models", models::clippy);
     report.step("documentation", documentation);
     report.step("tidy", tidy::check);
@@ -29,7 +33,13 @@ fn cargo(line: &str) -> Result<()> {
 }
 
 fn documentation() -> Result<()> {
-    let mut command = process::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+    let mut command = process::cargo(&[
+        "doc",
+        "--locked",
+        "--workspace",
+        "--all-features",
+        "--no-deps",
+    ]);
     command.env("RUSTDOCFLAGS", "-D warnings");
     process::check(&mut command)
 }

@@ -24,6 +24,7 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
         "io-uring" => io_uring_permitted(),
         "seccomp-notify" => has_seccomp_notify(),
         "gpu" => Path::new("/dev/nvidiactl").exists(),
+        "libcufile" => has_libcufile(),
         "miri" => has_miri(),
         "tsan" => has_sources(),
         _ => return None,
@@ -34,6 +35,12 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
 /// rustup's proxy for miri can be there without miri, so it is asked.
 pub(crate) fn has_miri() -> bool {
     process::ask("rustup", &["run", "nightly", "cargo", "miri", "--version"]).is_some()
+}
+
+/// As the loader's cache and the toolkit's folder have it.
+fn has_libcufile() -> bool {
+    let cached = process::ask("ldconfig", &["-p"]).unwrap_or_default();
+    cached.contains("libcufile.so") || Path::new("/usr/local/cuda/lib64/libcufile.so.0").exists()
 }
 
 /// What the thread sanitizer needs: a nightly toolchain, the sources of its standard library, and
@@ -95,7 +102,7 @@ mod tests {
             "io-uring",
             "seccomp-notify",
             "gpu",
-            "miri",
+            "libcufile",
         ] {
             assert!(holds(fact).is_some(), "{fact}");
         }

@@ -3,12 +3,14 @@
 mod args;
 mod ci;
 mod facts;
+mod interop;
 mod models;
 mod process;
 mod report;
 mod sanitize;
 mod sim;
 mod skips;
+mod stress;
 mod tally;
 mod test;
 mod tidy;
@@ -49,6 +51,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Tidy => tidy::print_findings(),
         Command::Sim(run) => sim::run(&run),
         Command::Sanitize(sanitizer, words) => sanitize::run(sanitizer, &words),
+        Command::Stress(words) => stress::run(&words),
         Command::Test(groups) => {
             let mut report = Report::new()?;
             test::run(&groups, &mut report);

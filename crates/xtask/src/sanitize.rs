@@ -131,7 +131,7 @@ pub(crate) fn run(sanitizer: Sanitizer, words: &[String]) -> Result<bool> {
     command
         .args(["-E", &filter])
         .args(words.iter().map(OsStr::new));
-    sim::configure(&mut command, &folder, test::SIMULATED_DEVICES, 0);
+    sim::configure(&mut command, &[folder], test::SIMULATED_DEVICES, 0);
     // Leaks are the other one's business: what is in quarantine is leaked on purpose.
     command.env(
         "ASAN_OPTIONS",

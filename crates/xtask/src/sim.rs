@@ -1,8 +1,8 @@
-//! `cargo xtask sim`: runs a program with simulated GPUs.
+//! `cargo xtask sim`: runs a program with simulated GPUs and a simulated libcufile.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use xtask::simulator;
@@ -12,10 +12,7 @@ use crate::{Result, place, process};
 
 /// Becomes the program, so that its exit status is ours. Returns only if that fails.
 pub(crate) fn run(sim: &Simulated) -> Result<bool> {
-    let folder = match &sim.without {
-        None => simulator::cuda()?,
-        Some(symbol) => simulator::cuda_without(symbol)?,
-    };
+    let folders = folders(sim)?;
     let (word, args) = sim
         .words
         .split_first()
@@ -34,35 +31,75 @@ pub(crate) fn run(sim: &Simulated) -> Result<bool> {
     };
     let devices = sim.devices.unwrap_or(2);
     let seed = sim.seed.unwrap_or(0);
-    let faults = sim.faults.as_deref().unwrap_or_default();
+    let shown: Vec<_> = folders
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect();
     eprintln!(
-        "xtask: SIMULATED: {devices} GPUs, seed {seed}, {}: {}/libcuda.so.1",
-        if faults.is_empty() {
-            "no faults"
-        } else {
-            faults
+        "xtask: SIMULATED: {devices} GPUs, cuFile {}, seed {seed}, {}: {}",
+        sim.cufile.as_deref().unwrap_or(LATEST),
+        match (sim.faults.as_deref(), sim.cufile_faults.as_deref()) {
+            (None, None) => "no faults".to_owned(),
+            (cuda, cufile) => [cuda, cufile]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join("; "),
         },
-        folder.display()
+        shown.join(":")
     );
     let mut command = Command::new(&program);
     command.args(args);
-    configure(&mut command, &folder, devices, seed);
-    let error = command.env("TOKIO_CUFILE_SIM_FAULTS", faults).exec();
+    configure(&mut command, &folders, devices, seed);
+    for (name, value) in [
+        ("TOKIO_CUFILE_SIM_FAULTS", &sim.faults),
+        ("TOKIO_CUFILE_SIM_CUFILE_FAULTS", &sim.cufile_faults),
+        ("TOKIO_CUFILE_SIM_CUFILE_PATH", &sim.cufile_path),
+    ] {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    let error = command.exec();
     Err(format!("cannot run {}: {error}", program.display()))
 }
 
-/// Has a program find the simulated driver in `folder`, before any real one, without faults.
-pub(crate) fn configure(command: &mut Command, folder: &Path, devices: u32, seed: u64) {
-    let mut path = OsString::from(folder);
-    let inherited = place::setting("LD_LIBRARY_PATH", "");
-    if !inherited.is_empty() {
-        path.push(":");
-        path.push(inherited);
+const LATEST: &str = simulator::CUFILE_VERSIONS[simulator::CUFILE_VERSIONS.len() - 1];
+
+/// The folders with both libraries, as they are asked for; one that is changed is before the whole.
+fn folders(sim: &Simulated) -> Result<Vec<PathBuf>> {
+    let mut folders = vec![simulator::cuda()?];
+    let lacking = sim.without.as_deref();
+    let lacking_of_cufile = lacking.filter(|symbol| symbol.starts_with("cuFile"));
+    if let (Some(symbol), None) = (lacking, lacking_of_cufile) {
+        folders.insert(0, simulator::cuda_without(symbol)?);
     }
+    if sim.cufile.is_none() && lacking_of_cufile.is_none() {
+        simulator::cufile()?;
+    } else {
+        let version = sim.cufile.as_deref().unwrap_or(LATEST);
+        folders.insert(0, simulator::cufile_of(version, lacking_of_cufile)?);
+    }
+    Ok(folders)
+}
+
+/// Has a program find the simulated libraries in `folders`, before any real ones, without faults.
+pub(crate) fn configure(command: &mut Command, folders: &[PathBuf], devices: u32, seed: u64) {
+    let mut path = OsString::new();
+    for folder in folders {
+        path.push(folder);
+        path.push(":");
+    }
+    path.push(place::setting("LD_LIBRARY_PATH", ""));
     command
-        .env("LD_LIBRARY_PATH", path)
+        .env(
+            "LD_LIBRARY_PATH",
+            path.to_string_lossy().trim_end_matches(':'),
+        )
         .env("TOKIO_CUFILE_SIMULATE", "1")
         .env("TOKIO_CUFILE_SIM_DEVICES", devices.to_string())
         .env("TOKIO_CUFILE_SIM_SEED", seed.to_string())
-        .env_remove("TOKIO_CUFILE_SIM_FAULTS");
+        .env_remove("TOKIO_CUFILE_SIM_FAULTS")
+        .env_remove("TOKIO_CUFILE_SIM_CUFILE_FAULTS")
+        .env_remove("TOKIO_CUFILE_SIM_CUFILE_PATH");
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::args::Group;
 use crate::report::{Outcome, Report};
 use crate::tally::Tally;
-use crate::{Result, models, process, sanitize, sim, skips};
+use crate::{Result, interop, models, process, sanitize, sim, skips, stress};
 use xtask::simulator;
 
 /// The program that runs test binaries.
@@ -61,23 +61,27 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
                 report.step("tests on simulated GPUs", || on_simulator(runner));
                 report.ran_simulated();
             }
+            Group::Interop => interop::run(runner, report),
             Group::Doc => report.step("documentation tests", documentation),
             Group::Loom => report.step("loom models", || models::loom(runner)),
             Group::Shuttle => report.step("shuttle models", || models::shuttle(runner)),
             Group::Miri => models::miri(report),
             Group::Tsan => sanitize::completion(report),
+            Group::Stress => report.step("stress", stress::short_tier),
         }
     }
 }
 
 fn tests(runner: Runner) -> Command {
-    // Documentation has its own step, as nextest does not run it.
-    runner.command("default", &["--workspace", "--all-targets"])
+    // Documentation has its own step, as nextest does not run it. Not `--all-targets`: it would have
+    // examples built as tests only, and a test runs them.
+    runner.command("default", &["--workspace"])
 }
 
 /// The test files that use devices where there are any. A pattern that matches none is an error.
-const WITH_DEVICES: [&str; 6] = [
+const WITH_DEVICES: [&str; 7] = [
     "conformance_*",
+    "cufile_*",
     "device_*",
     "digest",
     "property",
@@ -88,7 +92,7 @@ const WITH_DEVICES: [&str; 6] = [
 /// Runs the tests that use devices on simulated ones. All packages are chosen, so that nothing is
 /// built anew for other features.
 fn on_simulator(runner: Runner) -> Outcome {
-    let folder = match simulator::cuda() {
+    let folder = match simulator::cuda().and_then(|_| simulator::cufile()) {
         Ok(folder) => folder,
         Err(message) => return Err(message).into(),
     };
@@ -96,7 +100,7 @@ fn on_simulator(runner: Runner) -> Outcome {
     let args: Vec<&str> = ["--workspace"].into_iter().chain(chosen).collect();
     let mut command = runner.command("default", &args);
     // A test that breaks a device takes one of its own, where tests share a process too.
-    sim::configure(&mut command, &folder, SIMULATED_DEVICES, 0);
+    sim::configure(&mut command, &[folder], SIMULATED_DEVICES, 0);
     run_counted(&mut command)
 }
 
@@ -105,7 +109,8 @@ pub(crate) const SIMULATED_DEVICES: u32 = 16;
 
 /// Documentation may have no example at all, so no count is asked for.
 fn documentation() -> Outcome {
-    let mut command = process::cargo(&["test", "--doc", "--workspace", "--locked"]);
+    let args = "test --doc --locked --workspace --all-features";
+    let mut command = process::cargo(&args.split(' ').collect::<Vec<_>>());
     match process::watch(&mut command) {
         Ok(run) => judge(&run, Tally::of(&run.output)),
         Err(message) => Err(message).into(),

@@ -1,51 +1,11 @@
 //! Handles, addresses, flags and attributes as the driver takes them.
-//!
-//! Unsafe, because a handle is a pointer, and pointers do not cross threads by themselves.
 #![allow(unsafe_code, reason = "handles are pointers that may cross threads")]
 
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident;)*) => { $(
-        $(#[$doc])*
-        ///
-        /// A raw handle: copying it copies no ownership, and nothing is destroyed when it goes.
-        #[repr(transparent)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub struct $name(*mut c_void);
-
-        impl $name {
-            /// The null handle.
-            pub const NULL: Self = Self(ptr::null_mut());
-
-            /// A handle that came from the driver by another way.
-            #[must_use]
-            pub const fn from_raw(raw: *mut c_void) -> Self {
-                Self(raw)
-            }
-
-            /// The handle as the driver has it.
-            #[must_use]
-            pub const fn as_raw(self) -> *mut c_void {
-                self.0
-            }
-
-            /// Whether this is the null handle.
-            #[must_use]
-            pub const fn is_null(self) -> bool {
-                self.0.is_null()
-            }
-        }
-
-        // SAFETY: only the driver looks behind the pointer, and its calls take handles from every
-        // thread.
-        unsafe impl Send for $name {}
-        // SAFETY: as above; the handle itself is an immutable address.
-        unsafe impl Sync for $name {}
-    )* };
-}
+use crate::newtype::{handles, integers};
 
 handles! {
     /// A context, `CUcontext`.
@@ -78,6 +38,14 @@ impl DevicePtr {
         self.0 == 0
     }
 
+    /// The address as C functions take it that know no difference between host and device, such
+    /// as those of libcufile.
+    #[must_use]
+    pub fn as_void(self) -> *mut c_void {
+        // As wide as an address wherever this crate is built.
+        ptr::with_exposed_provenance_mut(usize::from_ne_bytes(self.0.to_ne_bytes()))
+    }
+
     /// The address `bytes` further on, or none where addresses end.
     #[must_use]
     pub const fn checked_add(self, bytes: u64) -> Option<Self> {
@@ -92,19 +60,6 @@ impl fmt::Debug for DevicePtr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DevicePtr({:#x})", self.0)
     }
-}
-
-macro_rules! integers {
-    ($($(#[$doc:meta])* $name:ident($type:ty) { $($(#[$value_doc:meta])* $value:ident = $number:literal,)* })*) => { $(
-        $(#[$doc])*
-        #[repr(transparent)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub struct $name(pub $type);
-
-        impl $name {
-            $($(#[$value_doc])* pub const $value: Self = Self($number);)*
-        }
-    )* };
 }
 
 integers! {

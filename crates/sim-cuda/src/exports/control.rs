@@ -6,9 +6,12 @@
 )]
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::AtomicBool;
 
+use super::put;
 use crate::call::number;
 use crate::code::{Code, Result};
+use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{self, Driver};
 use crate::entry::Entry;
@@ -18,6 +21,7 @@ use crate::memory::Access;
 use crate::report::Report;
 use crate::settings;
 use crate::stats::{Counters, say};
+use crate::work::{Call, CallFn, Work};
 
 /// Asks for the simulation, as the variables do that the head of the crate names. The first call
 /// before anything else counts.
@@ -146,6 +150,52 @@ unsafe extern "C" fn sim_cuda_access(
         })
     };
     number(access())
+}
+
+/// The device of the thread's context, or the error of that context. Counts as no call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sim_cuda_context(ordinal: *mut i32) -> i32 {
+    let find = || -> Result {
+        let context = Context::current(driver::get()?)?;
+        context.health.check()?;
+        let found = i32::try_from(context.device.ordinal).map_err(|_| Code::UNKNOWN)?;
+        // SAFETY: as the caller vouches.
+        unsafe { put(ordinal, found) }
+    };
+    number(find())
+}
+
+/// The device whose address this is, whether something is allocated there or not; -1 if none's.
+#[unsafe(no_mangle)]
+extern "C" fn sim_cuda_device_of(pointer: usize) -> i32 {
+    let device = driver::get().ok();
+    let device = device.and_then(|driver| driver.device_of_pointer(pointer));
+    let ordinal = device.and_then(|device| i32::try_from(device.ordinal).ok());
+    ordinal.unwrap_or(-1)
+}
+
+/// Puts a function into a stream of the thread's context. It gets `argument`, and 1 in its turn, or
+/// 0 if that will never come; one of them, once, on any thread.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sim_cuda_enqueue(
+    stream: usize,
+    run: Option<CallFn>,
+    argument: *mut c_void,
+) -> i32 {
+    let enqueue = || -> Result {
+        let context = Context::current(driver::get()?)?;
+        context.health.check()?;
+        let run = run.ok_or(Code::INVALID_VALUE)?;
+        let stream = context.stream(stream)?;
+        let call = Call {
+            run,
+            argument: argument as usize,
+            is_told: AtomicBool::new(false),
+        };
+        stream.issue(Work::Call(call), context.implied_order(&stream));
+        Ok(())
+    };
+    number(enqueue())
 }
 
 /// Where the bytes behind a device pointer are, now. Who keeps the address knows no end of the

@@ -11,6 +11,7 @@ mod event;
 mod memory;
 mod pinned;
 mod pointer;
+mod refused;
 mod start;
 mod stream;
 mod text;

@@ -5,13 +5,14 @@ pub(crate) mod script;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use sim_common::monitor::{self, lock};
+use sim_common::{Meter, Rng};
+
 use crate::code::{Code, Result};
 use crate::context::Health;
 use crate::entry::Entry;
-use crate::monitor::{self, lock};
-use crate::rng::Rng;
 use crate::work::Kind;
-use script::{Action, Rule, Subject, When};
+use script::{Action, Rule, Subject};
 
 /// As many as the counts of a device have room for.
 pub(crate) const RULES_MAX: usize = 16;
@@ -30,9 +31,7 @@ pub(crate) struct Faults {
 #[derive(Debug)]
 struct Active {
     rule: Rule,
-    seen: u64,
-    fired: u64,
-    rng: Rng,
+    meter: Meter,
 }
 
 /// What the faults do to a call.
@@ -68,12 +67,8 @@ impl Faults {
         }
         for rule in rules {
             let place = 0xFA00 + active.len() as u64;
-            active.push(Active {
-                rule,
-                seen: 0,
-                fired: 0,
-                rng: Rng::new(self.seed, place),
-            });
+            let meter = Meter::new(rule.timing, Rng::new(self.seed, place));
+            active.push(Active { rule, meter });
         }
         self.any.store(!active.is_empty(), Ordering::Release);
         Ok(())
@@ -93,7 +88,7 @@ impl Faults {
     pub(crate) fn fired_each(&self) -> Vec<u64> {
         lock(&self.rules)
             .iter()
-            .map(|active| active.fired)
+            .map(|active| active.meter.fired())
             .collect()
     }
 
@@ -147,7 +142,8 @@ impl Faults {
         let covering = rules
             .iter_mut()
             .filter(|active| active.rule.subject.covers(subject));
-        let firing = covering.filter_map(|active| active.meet().then_some(active.rule.action));
+        let firing =
+            covering.filter_map(|active| active.meter.meet().then_some(active.rule.action));
         let firing: Vec<_> = firing.map(|action| (action, cleared)).collect();
         self.fired.fetch_add(firing.len() as u64, Ordering::Relaxed);
         firing
@@ -156,22 +152,5 @@ impl Faults {
     fn hang(&self, cleared: u64, health: Option<&Health>) {
         let is_lost = || health.is_some_and(|health| health.check().is_err());
         monitor::wait(|| self.cleared.load(Ordering::Acquire) != cleared || is_lost());
-    }
-}
-
-impl Active {
-    /// Its subject has come; whether it fires.
-    fn meet(&mut self) -> bool {
-        self.seen += 1;
-        let due = match self.rule.when {
-            When::Always => true,
-            When::Nth(n) => self.seen == n,
-            When::From(n) => self.seen >= n,
-            When::Every(n) => self.seen.is_multiple_of(n),
-            When::Chance(a, b) => self.rng.below(b) < a,
-        };
-        let fires = due && self.fired < self.rule.times;
-        self.fired += u64::from(fires);
-        fires
     }
 }

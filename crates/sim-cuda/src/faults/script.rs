@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sim_common::{Timing, number};
+
 use crate::code::Code;
 use crate::entry::Entry;
 use crate::work::Kind;
@@ -31,22 +33,12 @@ pub(crate) enum Action {
     Flip,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    Always,
-    Nth(u64),
-    From(u64),
-    Every(u64),
-    Chance(u64, u64),
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) scope: Scope,
     pub(crate) subject: Subject,
     pub(crate) action: Action,
-    pub(crate) when: When,
-    pub(crate) times: u64,
+    pub(crate) timing: Timing,
 }
 
 impl Subject {
@@ -82,25 +74,12 @@ fn rule(text: &str) -> Result<Rule, String> {
     let subject = subject(name)?;
     let mut words = tail.split(',').map(str::trim);
     let action = action(words.next().unwrap_or_default(), subject)?;
-    let mut rule = Rule {
+    Ok(Rule {
         scope,
         subject,
         action,
-        when: When::Always,
-        times: u64::MAX,
-    };
-    for word in words {
-        match word.split_once('=') {
-            Some(("times", n)) => rule.times = positive(n)?,
-            _ if rule.when != When::Always => return Err("it says twice when".into()),
-            Some(("nth", n)) => rule.when = When::Nth(positive(n)?),
-            Some(("from", n)) => rule.when = When::From(positive(n)?),
-            Some(("every", n)) => rule.when = When::Every(positive(n)?),
-            Some(("chance", odds)) => rule.when = chance(odds)?,
-            _ => return Err(format!("`{word}` is not known")),
-        }
-    }
-    Ok(rule)
+        timing: Timing::parse(words)?,
+    })
 }
 
 fn subject(name: &str) -> Result<Subject, String> {
@@ -142,28 +121,13 @@ fn error(text: &str) -> Result<Code, String> {
     }
 }
 
-fn chance(odds: &str) -> Result<When, String> {
-    let (a, b) = odds.split_once('/').ok_or("a chance is A/B")?;
-    Ok(When::Chance(number(a)?, positive(b)?))
-}
-
-fn positive(text: &str) -> Result<u64, String> {
-    match number(text)? {
-        0 => Err("0 is too small".into()),
-        n => Ok(n),
-    }
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_example_is_understood() {
+        let timing = |word| Timing::parse([word].into_iter()).expect("a word of the page");
         let text = "cuMemAlloc_v2:fail=OUT_OF_MEMORY,nth=3;1/@htod:fail=700,from=10;\
                     @*:slow=200,chance=1/20";
         let rules = parse(text).expect("the example of the page");
@@ -172,22 +136,19 @@ mod tests {
                 scope: Scope::Everywhere,
                 subject: Subject::Call(Entry::cuMemAlloc_v2),
                 action: Action::Fail(Code::OUT_OF_MEMORY),
-                when: When::Nth(3),
-                times: u64::MAX,
+                timing: timing("nth=3"),
             },
             Rule {
                 scope: Scope::Device(1),
                 subject: Subject::Work(Kind::HostToDevice),
                 action: Action::Fail(Code::ILLEGAL_ADDRESS),
-                when: When::From(10),
-                times: u64::MAX,
+                timing: timing("from=10"),
             },
             Rule {
                 scope: Scope::Everywhere,
                 subject: Subject::AnyWork,
                 action: Action::Slow(Duration::from_micros(200)),
-                when: When::Chance(1, 20),
-                times: u64::MAX,
+                timing: timing("chance=1/20"),
             },
         ];
         assert_eq!(rules, expected);

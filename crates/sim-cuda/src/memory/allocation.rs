@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Mutex;
 
 use crate::code::{Code, Result};
-use crate::monitor::lock;
 use crate::raw::{self, Map};
 use crate::stats::{Counters, late};
+use sim_common::monitor::lock;
 
 /// What new memory is full of: whoever reads what was never written sees it.
 const FRESH: u8 = 0xA5;

@@ -10,10 +10,10 @@ pub(crate) use allocation::{Allocation, Untimely};
 use faces::Faces;
 
 use crate::code::{Code, Result};
-use crate::monitor::lock;
 use crate::raw::{Map, PAGE};
-use crate::rng::Rng;
 use crate::stats::{Counters, late};
+use sim_common::Rng;
+use sim_common::monitor::lock;
 
 /// Addresses of a device, as a multiple of its memory: so an address is not soon used again. They
 /// cost nothing; sanitizers leave a process no more than about 2^40 bytes of them.

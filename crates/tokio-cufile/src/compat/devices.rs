@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::Executors;
 use super::run::{Run, Step};
 use crate::cuda::{
-    Copier, CopyJob, CopyLane, Device, DeviceInfo, Direction, Finish, Pinned, Watch, open_driver,
+    Copier, CopyJob, CopyLane, Device, DeviceInfo, Direction, Finish, Pinned, Watched, open_driver,
 };
 use crate::engine::Model;
 use crate::error::{Error, ErrorKind, Result};
@@ -170,8 +170,8 @@ impl DeviceSide {
         CopyLane::new(&self.device, &pinned)
     }
 
-    /// Has the copy thread look after an event.
-    pub(crate) fn watch(&self, watch: Watch) {
+    /// Has the copy thread look after something.
+    pub(crate) fn watch(&self, watch: Box<dyn Watched>) {
         self.copier.watch(watch);
     }
 }

@@ -32,9 +32,12 @@ pub(crate) use pool::Pool;
 pub(crate) use ring::{Ring, RingConfig};
 pub(crate) use target::Target;
 
+use std::sync::Arc;
+
 use completion::IssuedPart;
 
 use self::devices::Staged;
+use crate::cufile::Cufile;
 use crate::engine::{Model, Task};
 
 /// The executors of one engine.
@@ -42,6 +45,7 @@ use crate::engine::{Model, Task};
 pub(crate) struct Executors {
     pub(crate) pool: Pool,
     pub(crate) ring: Option<Ring>,
+    pub(crate) cufile: Arc<Cufile>,
 }
 
 impl Executors {
@@ -49,6 +53,7 @@ impl Executors {
     pub(crate) fn submit(&self, part: IssuedPart<Model>) {
         match (&self.ring, part.task()) {
             (Some(ring), Some(Task::Transfer(transfer))) if transfer.by_ring => ring.submit(part),
+            (_, Some(Task::Cufile(_))) => self.cufile.submit(part),
             _ => self.pool.submit(part),
         }
     }
@@ -69,6 +74,7 @@ impl Executors {
     /// Lets every thread end after what it is doing.
     pub(crate) fn stop(&self) {
         self.pool.stop();
+        self.cufile.stop();
         if let Some(ring) = &self.ring {
             ring.stop();
         }

@@ -139,6 +139,7 @@ impl Worker {
                         }
                         self.transfer(Staged { ticket, run });
                     }
+                    Task::Cufile(_) => debug_assert!(false, "cuFile has its own threads"),
                     Task::Call(call) => {
                         let outcome = perform(&*call);
                         // Before the operation ends: what the call left may be its last owner's.

@@ -1,6 +1,8 @@
 //! Settings from the environment: read once, by [`Config::from_env`], and nowhere else.
 
-use super::{CacheMode, CompatMode, Config, IoEngine};
+use std::path::PathBuf;
+
+use super::{CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, IoEngine};
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 impl Config {
@@ -12,6 +14,9 @@ impl Config {
     /// | `TOKIO_CUFILE_NUM_THREADS` | `KVIKIO_NTHREADS`, `KVIKIO_NUM_THREADS` | a count |
     /// | `TOKIO_CUFILE_TASK_SIZE` | `KVIKIO_TASK_SIZE` | bytes |
     /// | `TOKIO_CUFILE_BOUNCE_BUFFER_SIZE` | `KVIKIO_BOUNCE_BUFFER_SIZE` | bytes |
+    /// | `TOKIO_CUFILE_GDS_THRESHOLD` | `KVIKIO_GDS_THRESHOLD` | bytes |
+    /// | `TOKIO_CUFILE_LIBCUFILE` | | the absolute path of the library |
+    /// | `TOKIO_CUFILE_STATS` | | `OFF`, `ON`, `ON_WITH_SHUTDOWN`; any case |
     /// | `TOKIO_CUFILE_BUDGET` | | bytes |
     /// | `TOKIO_CUFILE_QUEUE_DEPTH` | | a count |
     /// | `TOKIO_CUFILE_IO` | | `AUTO`, `URING`, `POOL`; any case |
@@ -44,6 +49,7 @@ impl Config {
             "KVIKIO_BOUNCE_BUFFER_SIZE",
         ];
         read.count(&bounce, &mut config.bounce_buffer_size)?;
+        config.cufile = read.cufile()?;
         read.count(&["TOKIO_CUFILE_QUEUE_DEPTH"], &mut config.queue_depth)?;
         // KvikIO has no budget: a size that was meant for it brings one that holds two parts.
         let part_max = config.task_size.max(config.bounce_buffer_size);
@@ -96,6 +102,28 @@ impl<L: Fn(&str) -> Option<String>> Variables<L> {
         names
             .iter()
             .find_map(|&name| (self.0)(name).map(|value| (name, value)))
+    }
+
+    fn cufile(&self) -> Result<CuFileConfig> {
+        let mut cufile = CuFileConfig::default();
+        let threshold = ["TOKIO_CUFILE_GDS_THRESHOLD", "KVIKIO_GDS_THRESHOLD"];
+        self.count(&threshold, &mut cufile.gds_threshold)?;
+        if let Some((name, value)) = self.first(&["TOKIO_CUFILE_LIBCUFILE"]) {
+            let path = PathBuf::from(&value);
+            if !path.is_absolute() {
+                return Err(wrong(name, &value, "an absolute path"));
+            }
+            cufile.library = Some(path);
+        }
+        let stats = |text: &str| match text {
+            "OFF" => Some(CuFileStats::Off),
+            "ON" => Some(CuFileStats::On),
+            "ON_WITH_SHUTDOWN" => Some(CuFileStats::OnWithShutdown),
+            _ => None,
+        };
+        let expected = "OFF, ON or ON_WITH_SHUTDOWN";
+        self.word(&["TOKIO_CUFILE_STATS"], expected, &mut cufile.stats, stats)?;
+        Ok(cufile)
     }
 
     fn count(&self, names: &[&'static str], field: &mut usize) -> Result<()> {
@@ -172,8 +200,18 @@ mod tests {
             ("TOKIO_CUFILE_CACHE", "Direct"),
             ("TOKIO_CUFILE_QUEUE_DEPTH", "7"),
             ("TOKIO_CUFILE_BUDGET", "16777216"),
+            ("TOKIO_CUFILE_LIBCUFILE", "/opt/libcufile.so.0"),
+            ("TOKIO_CUFILE_STATS", "on"),
+            ("TOKIO_CUFILE_GDS_THRESHOLD", "1048576"),
         ])
         .unwrap();
+        let cufile = CuFileConfig {
+            library: Some("/opt/libcufile.so.0".into()),
+            stats: CuFileStats::On,
+            gds_threshold: 1 << 20,
+            ..CuFileConfig::default()
+        };
+        assert_eq!(config.cufile, cufile);
         assert_eq!(
             (config.io, config.cache),
             (IoEngine::Pool, CacheMode::Direct)
@@ -188,6 +226,9 @@ mod tests {
             ("TOKIO_CUFILE_CACHE", "\u{fffd}"),
             ("KVIKIO_NTHREADS", "many"),
             ("TOKIO_CUFILE_COMPAT_MODE", "2"),
+            ("TOKIO_CUFILE_LIBCUFILE", "libcufile.so"),
+            ("TOKIO_CUFILE_STATS", "3"),
+            ("KVIKIO_GDS_THRESHOLD", "1k"),
         ] {
             let error = from(&[(name, value)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -1,21 +1,28 @@
 //! Settings as values, with KvikIO's names where KvikIO has one.
 
+mod cufile;
 mod env;
 
 use std::time::Duration;
 
+pub use self::cufile::{CuFileConfig, CuFileStats};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Which backend serves a file.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CompatMode {
-    /// cuFile where it is available and the better path, else compat.
+    /// cuFile where GPUDirect Storage is possible, else compat. In its own compatibility mode
+    /// libcufile moves the bytes through the host as well, and cannot be cancelled, nor say which way
+    /// they went: then it is not used, nor even opened.
     #[default]
     Auto,
     /// Compat only.
     On,
-    /// cuFile only; every reason that prevents it is an error at open.
+    /// cuFile only, in its own compatibility mode too: see [`PathClass::Gds`](crate::PathClass::Gds)
+    /// to insist on more. Every reason that prevents it is an error at open. Pages that a write fills
+    /// only in part are written buffered all the same, and digests and their operations go by the
+    /// pool.
     Off,
 }
 
@@ -76,6 +83,8 @@ impl From<Priority> for completion::Class {
 pub struct Config {
     /// Which backend serves a file. Default: [`CompatMode::Auto`].
     pub compat_mode: CompatMode,
+    /// How cuFile is used, where it is.
+    pub cufile: CuFileConfig,
     /// Which engine the compat backend runs on. Default: [`IoEngine::Auto`].
     pub io: IoEngine,
     /// Whether bytes go around the page cache. Default: [`CacheMode::Auto`].
@@ -84,7 +93,8 @@ pub struct Config {
     pub task_size: usize,
     /// Threads of the pool, each with one part or call in flight: what goes through the page cache
     /// by plan, staged parts above 64 KiB, files whose system may block a ring, opening, syncing and
-    /// closing; without a ring, everything. Default: 8.
+    /// closing; without a ring, everything. cuFile has as many threads of its own, started when it
+    /// is opened; the parts of both together are at most as many. Default: 8.
     pub num_threads: usize,
     /// Parts that the ring has in flight beside those of the threads. Default: 128.
     pub queue_depth: usize,
@@ -119,6 +129,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             compat_mode: CompatMode::default(),
+            cufile: CuFileConfig::default(),
             io: IoEngine::default(),
             cache: CacheMode::default(),
             task_size: 4 << 20,
@@ -181,6 +192,9 @@ impl Config {
         }
         if self.spin_limit > SPIN_LIMIT_MAX {
             return invalid(format!("spin_limit is above {SPIN_LIMIT_MAX:?}"));
+        }
+        if self.cufile.open_limit.is_zero() {
+            return invalid("cufile.open_limit is 0: cuFile would never be there".to_owned());
         }
         if self.queued_operations_max == 0 {
             return invalid("queued_operations_max is 0: nothing would be admitted".to_owned());

@@ -6,7 +6,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::device::Device;
-use super::event::Watch;
+use super::event::Watched;
 use super::lane::{CopyJob, CopyLane, nap_after};
 use super::pinned::Pinned;
 use crate::error::{Error, ErrorKind, Operation};
@@ -34,7 +34,7 @@ struct Inbox<T> {
 /// Bounded by the permits of parts in flight, and of operations that wait.
 struct State<T> {
     jobs: Vec<T>,
-    watches: Vec<Watch>,
+    watches: Vec<Box<dyn Watched>>,
     stopped: bool,
     /// The thread looks no more.
     retired: bool,
@@ -109,7 +109,7 @@ impl<T: CopyJob> Copier<T> {
     }
 
     /// Has events looked after. Their operation fails at once when the thread has ended.
-    pub(crate) fn watch(&self, watch: Watch) {
+    pub(crate) fn watch(&self, watch: Box<dyn Watched>) {
         let late = self.inbox.with(|state| match state.retired {
             true => Some(watch),
             false => {
@@ -161,7 +161,7 @@ struct Worker<'a, T: CopyJob> {
     inbox: &'a Inbox<T>,
     lane: CopyLane<T>,
     finish: Finish<T>,
-    watches: Vec<Watch>,
+    watches: Vec<Box<dyn Watched>>,
     /// Taken in, and not yet issued.
     jobs: Vec<T>,
 }

@@ -81,6 +81,12 @@ impl Device {
         &self.name
     }
 
+    /// Whether a context of other code's is the one that the engine uses.
+    #[cfg(feature = "cudarc")]
+    pub(super) fn has_context(&self, context: Context) -> bool {
+        self.context == context
+    }
+
     /// Makes its context the calling thread's.
     pub(crate) fn bind(&self) -> Result<(), Error> {
         // SAFETY: the context is retained and never released.

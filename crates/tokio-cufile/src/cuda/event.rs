@@ -11,9 +11,17 @@ use nvidia_dl::cuda::Stream;
 use super::device::Device;
 use super::handles::Event;
 use crate::compat::DeviceSide;
-use crate::engine::{Disposed, Engine, Model};
+use crate::engine::{Disposed, Engine, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::op::Request;
+
+/// The handle that stands for the calling thread's own default stream.
+const STREAM_PER_THREAD: usize = 2;
+
+/// Whether a handle means another stream on every thread, so that the engine cannot use it.
+pub(crate) fn is_per_thread(stream: *mut c_void) -> bool {
+    stream.addr() == STREAM_PER_THREAD
+}
 
 /// A point in a CUDA stream: complete once everything that was in the stream when it was recorded
 /// has ended.
@@ -37,20 +45,42 @@ impl CudaEvent {
     ///
     /// # Errors
     ///
-    /// `Unsupported`, `DeviceNotFound`, `DeviceFailed`.
+    /// `InvalidInput` for the per-thread default stream (`CU_STREAM_PER_THREAD`), which means another
+    /// one on every thread; `Unsupported`, `DeviceNotFound`, `DeviceFailed`.
     pub unsafe fn record(engine: &Engine, device: u32, stream: *mut c_void) -> Request<Self> {
         let shared = Arc::clone(&engine.shared);
         let stream = Stream::from_raw(stream);
         Request::detached(&engine.shared, Operation::Event, move || {
             let side = shared.devices.get(device)?;
-            side.device().bind()?;
-            let event = Event::new(side.device())?;
             // SAFETY: the caller of `record` vouches for the stream.
-            unsafe { event.record(stream) }?;
-            Ok(Self {
-                event: Disposed::new(&shared, event),
-                side,
-            })
+            unsafe { Self::record_at_once(&shared, side, stream) }
+        })
+    }
+
+    /// The same at once, on an engine thread.
+    ///
+    /// # Safety
+    ///
+    /// As for [`record`](Self::record).
+    pub(super) unsafe fn record_at_once(
+        shared: &Shared,
+        side: Arc<DeviceSide>,
+        stream: Stream,
+    ) -> Result<Self, Error> {
+        if is_per_thread(stream.as_raw()) {
+            let reason = "the per-thread default stream is another one on the engine's threads: \
+                          record in a stream that has a handle of its own";
+            return Err(Error::new(ErrorKind::InvalidInput, reason)
+                .with_operation(Operation::Event)
+                .with_device(side.device().ordinal()));
+        }
+        side.device().bind()?;
+        let event = Event::new(side.device())?;
+        // SAFETY: passed on from the caller.
+        unsafe { event.record(stream) }?;
+        Ok(Self {
+            event: Disposed::new(shared, event),
+            side,
         })
     }
 
@@ -67,7 +97,7 @@ impl CudaEvent {
         };
         let side = Arc::clone(&first.side);
         let gate = Some(gate);
-        side.watch(Watch { events, gate });
+        side.watch(Box::new(Watch { events, gate }));
     }
 }
 
@@ -79,18 +109,24 @@ impl fmt::Debug for CudaEvent {
     }
 }
 
+/// Something that a device's thread looks at until it is over.
+pub(crate) trait Watched: Send {
+    /// Whether it is over. On the thread of `device`, which it has bound.
+    fn look(&mut self, device: &Device) -> bool;
+}
+
 /// Events, and the operation that waits for them.
-pub(crate) struct Watch {
+struct Watch {
     events: Vec<Arc<CudaEvent>>,
     /// `None` once the wait is over, or another device's.
     gate: Option<Gate<Model>>,
 }
 
-impl Watch {
+impl Watched for Watch {
     /// Whether there is nothing more to do on the thread of `device`: its events are complete or in
     /// error, or the operation has ended without them. Events of others are looked after by their
     /// own threads, one device after the other: an event is known in its own context only.
-    pub(super) fn look(&mut self, device: &Device) -> bool {
+    fn look(&mut self, device: &Device) -> bool {
         if self.gate.as_ref().is_none_or(Gate::is_moot) {
             self.gate = None;
             return true;
@@ -124,7 +160,9 @@ impl Watch {
         }
         true
     }
+}
 
+impl Watch {
     fn fail(&mut self, error: Error) {
         if let Some(gate) = self.gate.take() {
             gate.fail(error);

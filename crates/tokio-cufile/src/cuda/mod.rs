@@ -9,6 +9,7 @@
 //! | `lane` | copies in flight on one device: issued, then polled for |
 //! | `copier` | a thread that drives a lane and looks after events |
 //! | `event` | what a user's operation waits for before it is admitted |
+//! | `cudarc` | cudarc's slices, streams and events, with the feature of that name |
 //!
 //! Nothing here is called on a task's thread: calls into the driver may block for as long as any
 //! other work on the device takes.
@@ -18,6 +19,8 @@
 
 mod allocation;
 mod copier;
+#[cfg(feature = "cudarc")]
+mod cudarc;
 mod device;
 mod event;
 mod handles;
@@ -26,9 +29,12 @@ mod pinned;
 
 pub(crate) use allocation::{Allocation, fill, read_back};
 pub(crate) use copier::{Copier, Finish};
+#[cfg(feature = "cudarc")]
+pub use cudarc::LentSlice;
 pub use device::DeviceInfo;
 pub(crate) use device::{Device, open_driver};
 pub use event::CudaEvent;
-pub(crate) use event::Watch;
+pub(crate) use event::{Watched, is_per_thread};
+pub(crate) use handles::Event;
 pub(crate) use lane::{CopyJob, CopyLane, Direction, nap_after};
 pub(crate) use pinned::Pinned;

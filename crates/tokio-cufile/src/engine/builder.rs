@@ -14,7 +14,8 @@ use super::model::Core;
 use super::threads::{self, Bells};
 use super::{Engine, Shared};
 use crate::compat::{Devices, Executors, Pool, Ring, RingConfig};
-use crate::config::{CacheMode, CompatMode, Config, IoEngine};
+use crate::config::{CacheMode, CompatMode, Config, CuFileConfig, IoEngine};
+use crate::cufile::Cufile;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::{EngineId, Prefault, ProcessMark, SlotArena, SlotLayout};
 use crate::plan::route::{Asked, RingFacts};
@@ -44,6 +45,12 @@ impl EngineBuilder {
     /// See [`Config::compat_mode`].
     pub const fn compat_mode(mut self, compat_mode: CompatMode) -> Self {
         self.config.compat_mode = compat_mode;
+        self
+    }
+
+    /// See [`Config::cufile`].
+    pub fn cufile(mut self, cufile: CuFileConfig) -> Self {
+        self.config.cufile = cufile;
         self
     }
 
@@ -166,20 +173,8 @@ impl EngineBuilder {
             io: config.io,
             cache: config.cache,
         };
-        // Touched when used, unless registered: an engine whose buffers are aligned never needs
-        // them.
-        let prefault = if config.registered_buffers {
-            Prefault::Now
-        } else {
-            Prefault::OnTouch
-        };
-        let layout = SlotLayout::new(
-            config.budget,
-            config.bounce_buffer_size,
-            parts_max(&config, true),
-        );
-        let slots = SlotArena::new(layout, prefault)?;
-        let (slots, counters) = (Arc::new(slots), Arc::new(Counters::default()));
+        let (slots, layout) = map_slots(&config)?;
+        let counters = Arc::new(Counters::default());
         let ring = start_ring(&config, &slots, &counters);
         let ring_facts = match &ring {
             Ok(_) => RingFacts::Running,
@@ -193,9 +188,12 @@ impl EngineBuilder {
         let bells = Arc::new(Bells::default());
         let lost_writes = Arc::new(LostWrites::default());
         let limits = limits(&config, layout, ring.is_ok());
+        let cufile = Cufile::new(&config.cufile, config.num_threads, &counters);
+        let cufile = Arc::new(cufile);
         let executors = Arc::new(Executors {
             pool: Pool::start(config.num_threads, &slots, &counters)?,
             ring: ring.ok(),
+            cufile: Arc::clone(&cufile),
         });
         let devices = Arc::new(Devices::new(&executors, &slots, &counters));
         let host = Host {
@@ -207,7 +205,7 @@ impl EngineBuilder {
         };
         let core = Core::new(limits, Box::new(host));
         let (ended, has_ended) = watch::channel(false);
-        threads::start(&core, &bells, clock, ended)?;
+        threads::start(&core, &bells, clock, ended, &cufile)?;
         tracing::info!(?config, ?layout, ring = ?ring_facts, "engine built");
         let shared = Shared {
             id: EngineId::unique(),
@@ -217,6 +215,7 @@ impl EngineBuilder {
             ring: ring_facts,
             executors,
             devices,
+            cufile,
             slots: layout,
             clock,
             bells,
@@ -229,6 +228,18 @@ impl EngineBuilder {
             shared: Arc::new(shared),
         })
     }
+}
+
+fn map_slots(config: &Config) -> Result<(Arc<SlotArena>, SlotLayout)> {
+    // Touched when used, unless registered: an engine whose buffers are aligned never needs them.
+    let prefault = if config.registered_buffers {
+        Prefault::Now
+    } else {
+        Prefault::OnTouch
+    };
+    let parts_max = parts_max(config, true);
+    let layout = SlotLayout::new(config.budget, config.bounce_buffer_size, parts_max);
+    Ok((Arc::new(SlotArena::new(layout, prefault)?), layout))
 }
 
 /// The ring, or why there is none.

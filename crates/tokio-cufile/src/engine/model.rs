@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use completion::{Domain, Report, WhenQuiet};
 
 use crate::compat::TransferPart;
+use crate::cufile::CufilePart;
 use crate::error::{Error, Result};
 use crate::receipt::{DataPath, PathBytes};
 
@@ -29,6 +30,8 @@ impl Domain for Model {
 pub(crate) enum Task {
     /// Moves one part of a read or a write. Boxed, since a part changes hands many times.
     Transfer(Box<TransferPart>),
+    /// The same, by cuFile.
+    Cufile(Box<CufilePart>),
     /// Any other blocking call: open, sync, stat.
     Call(Arc<dyn Call>),
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::clock::Clock;
 use super::model::Core;
+use crate::cufile::Cufile;
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 /// Wakes one of the threads. A ring is never lost: it stays until the thread looks.
@@ -103,14 +104,16 @@ pub(super) fn start(
     bells: &Arc<Bells>,
     clock: Clock,
     ended: watch::Sender<bool>,
+    cufile: &Arc<Cufile>,
 ) -> Result<()> {
+    let cufile = Arc::clone(cufile);
     let (on_alarm, on_disposal) = (Arc::clone(core), Arc::clone(core));
     let (alarm_bells, disposal_bells) = (Arc::clone(bells), Arc::clone(bells));
     spawn("cufile-alarm", move || {
         run_alarm(&on_alarm, &alarm_bells, clock)
     })?;
     let disposer = spawn("cufile-disposer", move || {
-        run_disposer(&on_disposal, &disposal_bells, &ended)
+        run_disposer(&on_disposal, &disposal_bells, &ended, &cufile)
     });
     if disposer.is_err() {
         core.close_admission();
@@ -144,7 +147,7 @@ fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
     }
 }
 
-fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>) {
+fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cufile: &Cufile) {
     loop {
         // Before the rest: what the last handle left behind is in the queue by the time it is closed.
         let closed = bells.is_closed();
@@ -153,6 +156,10 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>) {
             tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
         }
         if core.is_finished() {
+            if !closed {
+                // A shutdown; where there is none, the library stays open.
+                cufile.end(core.census().quarantined_operations == 0);
+            }
             ended.send_replace(true);
             if closed {
                 break;

@@ -1,6 +1,7 @@
 //! Files: opened, read, written, made durable and closed without blocking a task.
 
 mod face;
+mod opened;
 mod options;
 mod shared;
 
@@ -11,16 +12,17 @@ use std::sync::{Arc, Mutex};
 use completion::{Handle, Ledger, Role};
 
 pub(crate) use self::face::Face;
+use self::opened::OpenedFile;
 pub use self::options::OpenOptions;
 use self::shared::{Closer, Keeper};
 pub(crate) use self::shared::{FileShared, lost_write};
 use crate::engine::{Engine, Model, Shared};
-use crate::error::{Error, Operation, Result};
+use crate::error::{Operation, Result};
 use crate::memory::{IoBuf, IoBufMut};
 use crate::op::{Ranges, Request, Transfer};
 use crate::os::{FileHandle, path_of};
 use crate::plan::Kind;
-use crate::plan::route::{self, Asked};
+use crate::plan::route::{Asked, FileRoute};
 use crate::receipt::Route;
 
 /// A regular file whose bytes move to and from memory by `await`.
@@ -105,23 +107,22 @@ impl AsyncCuFile {
         let shared = Arc::clone(&engine.shared);
         let opened_path = Arc::clone(&path);
         let open = move || {
+            OpenedFile::check(&shared, asked)?;
             let handle = FileHandle::from_std(file, asked.wants_direct())?;
-            Self::assemble(&shared, opened_path, handle, asked)
+            let (opened, route) = OpenedFile::new(&shared, handle, asked)?;
+            Ok(Self::assemble(&shared, opened_path, opened, route))
         };
         Request::new(&engine.shared, Operation::Open, path, Role::None, open)
     }
 
-    /// On an engine thread.
     fn assemble(
         engine: &Arc<Shared>,
         path: Arc<Path>,
-        handle: FileHandle,
-        asked: Asked,
-    ) -> Result<Self> {
-        let route =
-            route::choose(asked, &engine.ring, &handle.direct_facts()).map_err(Error::from)?;
+        opened: OpenedFile,
+        route: FileRoute,
+    ) -> Self {
         tracing::debug!(path = %path.display(), route = %route.route, "file opened");
-        let handle = Arc::new(handle);
+        let handle = Arc::new(opened);
         let shared = Arc::new(FileShared {
             ledger: Arc::new(Ledger::new(Arc::clone(&path))),
             path,
@@ -132,11 +133,11 @@ impl AsyncCuFile {
             lost_writes: Arc::clone(&engine.lost_writes),
         });
         let keeper = Handle::new(&engine.core, Keeper(Arc::clone(&shared)));
-        Ok(Self {
+        Self {
             shared,
             keeper: Some(keeper),
             engine: Arc::clone(engine),
-        })
+        }
     }
 
     /// The file for what reads or writes it on and on.

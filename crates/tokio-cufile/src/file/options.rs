@@ -6,12 +6,13 @@ use std::sync::Arc;
 use completion::Role;
 
 use super::AsyncCuFile;
+use super::opened::OpenedFile;
 use crate::config::{CacheMode, CompatMode, IoEngine};
 use crate::engine::Engine;
-use crate::error::{Error, Operation};
+use crate::error::Operation;
 use crate::op::Request;
 use crate::os::{FileHandle, OpenHow};
-use crate::plan::route::{self, Asked};
+use crate::plan::route::Asked;
 
 /// How to open a file; names and meanings are those of [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]
@@ -132,13 +133,14 @@ impl OpenOptions {
         let shared = Arc::clone(&engine.shared);
         let opened_path = Arc::clone(&path);
         let open = move || {
-            // Before anything is created or cut.
-            asked.check(&shared.ring).map_err(Error::from)?;
-            let handle = FileHandle::open(&opened_path, how, |handle| {
-                route::choose(asked, &shared.ring, &handle.direct_facts())?;
-                Ok(())
-            })?;
-            AsyncCuFile::assemble(&shared, opened_path, handle, asked)
+            OpenedFile::check(&shared, asked)?;
+            let handle = FileHandle::open(&opened_path, how)?;
+            let (opened, route) = OpenedFile::new(&shared, handle, asked)?;
+            if how.truncates() {
+                opened.truncate()?;
+            }
+            let file = AsyncCuFile::assemble(&shared, opened_path, opened, route);
+            Ok(file)
         };
         Request::new(&engine.shared, Operation::Open, path, Role::None, open)
     }

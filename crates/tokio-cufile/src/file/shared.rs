@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::{Doubt, Handle, Ledger, Loss};
 
+use super::opened::OpenedFile;
 use crate::engine::{LostWrites, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::os::FileHandle;
@@ -16,7 +17,7 @@ use crate::receipt::{DataPath, Route};
 pub(crate) struct FileShared {
     pub(crate) path: Arc<Path>,
     /// Before `closer`, whose share is then the last.
-    pub(crate) handle: Arc<FileHandle>,
+    pub(crate) handle: Arc<OpenedFile>,
     pub(super) closer: Closer,
     pub(crate) route: FileRoute,
     pub(crate) ledger: Arc<Ledger<Error>>,
@@ -29,12 +30,12 @@ pub(crate) struct FileShared {
 /// may block, and the last owner may be a future that a task drops.
 #[derive(Debug)]
 pub(super) struct Closer {
-    share: Option<Handle<Model, Arc<FileHandle>>>,
+    share: Option<Handle<Model, Arc<OpenedFile>>>,
     process: u32,
 }
 
 impl Closer {
-    pub(super) fn new(engine: &Shared, handle: &Arc<FileHandle>) -> Self {
+    pub(super) fn new(engine: &Shared, handle: &Arc<OpenedFile>) -> Self {
         Self {
             share: Some(Handle::new(&engine.core, Arc::clone(handle))),
             process: engine.process,
@@ -42,7 +43,7 @@ impl Closer {
     }
 
     /// Has the caller close the descriptors.
-    fn take_back(mut self) -> Option<Arc<FileHandle>> {
+    fn take_back(mut self) -> Option<Arc<OpenedFile>> {
         self.share.take().and_then(|mut share| share.take_back())
     }
 }
@@ -93,7 +94,7 @@ impl FileShared {
         let Self { handle, closer, .. } = self;
         drop(handle);
         let last = closer.take_back().and_then(Arc::into_inner);
-        last.map_or(Ok(()), FileHandle::close)
+        last.map_or(Ok(()), OpenedFile::close)
     }
 
     /// Whether every write so far is accounted for.

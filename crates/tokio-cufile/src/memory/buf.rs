@@ -26,6 +26,7 @@ use crate::stream::Chunk;
 /// | [`HostPart`] | the part |
 /// | [`DeviceBuffer`](crate::DeviceBuffer), [`DevicePart`](crate::DevicePart) | the same |
 /// | [`ForeignMemory`](crate::ForeignMemory) | all of it |
+/// | `LentSlice`, with the feature `cudarc` | all of it |
 /// | [`Chunk`] | what was read of a stream |
 /// | `Vec<u8>` | its length, not its capacity |
 /// | `&'static [u8]` | all of it |
@@ -41,6 +42,7 @@ pub trait IoBuf: sealed::Memory {}
 /// | [`HostPart`] | the part |
 /// | [`DeviceBuffer`](crate::DeviceBuffer), [`DevicePart`](crate::DevicePart) | the same |
 /// | [`ForeignMemory`](crate::ForeignMemory) | all of it |
+/// | `LentSlice`, with the feature `cudarc` | all of it, where every bit pattern is a value |
 /// | `Vec<u8>` | its length, not its capacity: pass `vec![0; n]` to read `n` bytes |
 ///
 /// Sealed.

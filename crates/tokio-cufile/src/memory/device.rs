@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buf::{IoBuf, IoBufMut, sealed};
 use super::lent::{Idle, Lender, buffer_error};
@@ -14,6 +14,7 @@ use super::range::EngineId;
 use super::region::{DeviceRange, Region};
 use crate::compat::DeviceSide;
 use crate::cuda::{Allocation, fill, read_back};
+use crate::cufile::{BufRegistration, Registered};
 use crate::engine::{Disposed, Engine, Shared as EngineShared};
 use crate::error::{ErrorKind, Operation, Result};
 use crate::op::Request;
@@ -34,9 +35,38 @@ pub struct DeviceBuffer {
 }
 
 struct Shared {
-    allocation: Disposed<Allocation>,
+    memory: Disposed<Memory>,
     side: Arc<DeviceSide>,
     lender: Lender,
+}
+
+struct Memory {
+    /// Before `allocation`, which is freed after it.
+    registration: Registered<BufRegistration>,
+    registering: Mutex<()>,
+    allocation: Allocation,
+}
+
+impl Shared {
+    fn range(&self) -> DeviceRange {
+        self.memory.allocation.range()
+    }
+
+    /// On an engine thread.
+    fn register(&self, engine: &EngineShared) -> Result<()> {
+        let memory = &*self.memory;
+        // One after the other: cuFile refuses what is registered.
+        let registering = memory.registering.lock();
+        let _registering = registering.unwrap_or_else(PoisonError::into_inner);
+        if self.range().len() == 0 || memory.registration.get().is_some() {
+            return Ok(());
+        }
+        let (device, range) = (self.side.device(), self.range());
+        // SAFETY: the registration is kept beside the allocation, and dropped before it.
+        let registered =
+            unsafe { (engine.cufile).register_memory(device, range, &memory.registration) };
+        registered.map_err(|error| error.with_operation(Operation::Buffer))
+    }
 }
 
 impl DeviceBuffer {
@@ -59,20 +89,47 @@ impl DeviceBuffer {
     /// On an engine thread.
     fn allocate(engine: &Arc<EngineShared>, device: u32, len: usize) -> Result<Self> {
         let side = engine.devices.get(device)?;
-        let allocation = Allocation::new(side.device(), len)?;
+        let memory = Memory {
+            registration: Registered::default(),
+            registering: Mutex::new(()),
+            allocation: Allocation::new(side.device(), len)?,
+        };
         Ok(Self {
             shared: Arc::new(Shared {
-                allocation: Disposed::new(engine, allocation),
+                memory: Disposed::new(engine, memory),
                 side,
                 lender: Lender::new(engine.id),
             }),
         })
     }
 
+    /// Registers the buffer with cuFile, so that storage reaches it without a bounce buffer; it is
+    /// deregistered before it is freed. Pays for a buffer that is used again and again: register one
+    /// large buffer rather than many small ones. A buffer that is not registered is served as well.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where there is no cuFile; `OutOfMemory` at the limits of what can be pinned: the
+    /// GPU's window to the bus (BAR), which all processes share, and cuFile's own setting; what
+    /// cuFile says else. The buffer stays usable, unregistered.
+    pub fn register(&self, engine: &Engine) -> Request<()> {
+        let (engine_shared, shared) = (Arc::clone(&engine.shared), Arc::clone(&self.shared));
+        Request::detached(&engine.shared, Operation::Buffer, move || {
+            shared.lender.check_engine(engine_shared.id)?;
+            shared.register(&engine_shared)
+        })
+    }
+
+    /// Whether the buffer is registered with cuFile.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.shared.memory.registration.get().is_some()
+    }
+
     /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.allocation.range().len()
+        self.shared.range().len()
     }
 
     /// Whether it holds no byte.
@@ -84,13 +141,13 @@ impl DeviceBuffer {
     /// The CUDA ordinal of its device.
     #[must_use]
     pub fn device(&self) -> u32 {
-        self.shared.allocation.range().device()
+        self.shared.range().device()
     }
 
     /// Where it begins in the device's address space (`CUdeviceptr`); 0 for an empty buffer.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.shared.allocation.range().address()
+        self.shared.range().address()
     }
 
     /// Lends `range` out: whoever holds the part has these bytes alone, until it is dropped.
@@ -160,7 +217,7 @@ impl DeviceBuffer {
     fn whole_part(&self, engine: EngineId, range: Range<usize>) -> Result<DeviceRange> {
         self.shared.lender.check_engine(engine)?;
         self.shared.lender.all_home()?;
-        let whole = self.shared.allocation.range();
+        let whole = self.shared.range();
         let len = range.end.checked_sub(range.start);
         let part = len.and_then(|len| whole.sub(range.start, len));
         part.ok_or_else(|| {
@@ -233,7 +290,7 @@ impl DevicePart {
     }
 
     fn memory(&self) -> DeviceRange {
-        let whole = self.shared.allocation.range();
+        let whole = self.shared.range();
         let part = whole.sub(self.range.start, self.range.len());
         part.expect("checked when the part was lent")
     }
@@ -261,7 +318,7 @@ unsafe impl sealed::Memory for DeviceBuffer {
     fn prepare(&mut self, engine: EngineId) -> Result<Region> {
         self.shared.lender.check_engine(engine)?;
         self.shared.lender.all_home()?;
-        Ok(Region::Device(self.shared.allocation.range()))
+        Ok(Region::Device(self.shared.range()))
     }
 
     fn device(&self) -> Option<Arc<DeviceSide>> {

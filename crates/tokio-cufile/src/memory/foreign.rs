@@ -82,8 +82,8 @@ impl<T: Send + 'static> ForeignMemory<T> {
     /// # Errors
     ///
     /// `InvalidInput` for an address that the driver does not know, memory of another device, and a
-    /// range that its allocation does not hold; `Unsupported`, `DeviceNotFound`, `DeviceFailed`. The
-    /// owner is dropped then, on an engine thread.
+    /// range that its allocation does not hold (no bytes may be anywhere); `Unsupported`,
+    /// `DeviceNotFound`, `DeviceFailed`. The owner is dropped then, on an engine thread.
     pub unsafe fn new(
         engine: &Engine,
         device: u32,
@@ -94,15 +94,31 @@ impl<T: Send + 'static> ForeignMemory<T> {
         let shared = Arc::clone(&engine.shared);
         Request::detached(&engine.shared, Operation::Buffer, move || {
             let side = shared.devices.get(device)?;
-            let (class, region) = classify(&side, address, len)?;
-            Ok(Self {
-                region,
-                class,
-                side,
-                engine: shared.id,
-                ready: None,
-                owner,
-            })
+            // SAFETY: passed on from the caller.
+            unsafe { Self::classified(shared.id, &side, address, len, owner) }
+        })
+    }
+
+    /// The same at once, on an engine thread.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new).
+    pub(crate) unsafe fn classified(
+        engine: EngineId,
+        side: &Arc<DeviceSide>,
+        address: u64,
+        len: usize,
+        owner: T,
+    ) -> Result<Self> {
+        let (class, region) = classify(side, address, len)?;
+        Ok(Self {
+            region,
+            class,
+            side: Arc::clone(side),
+            engine,
+            ready: None,
+            owner,
         })
     }
 
@@ -150,8 +166,12 @@ impl<T> fmt::Debug for ForeignMemory<T> {
     }
 }
 
-/// On an engine thread.
+/// On an engine thread. No bytes may be anywhere: empty slices have all kinds of addresses.
 fn classify(side: &DeviceSide, address: u64, len: usize) -> Result<(PointerClass, Region)> {
+    if len == 0 {
+        let nowhere = DeviceRange::new(side.device().ordinal(), 0, 0);
+        return Ok((PointerClass::Device, Region::Device(nowhere)));
+    }
     let attributes = side.device().pointer_attributes(address)?;
     let ordinal = side.device().ordinal();
     let class = class_of(&attributes).ok_or_else(|| {

@@ -24,6 +24,8 @@ mod region;
 mod slots;
 mod span;
 
+#[cfg(feature = "cudarc")]
+pub(crate) use buf::sealed;
 pub use buf::{IoBuf, IoBufMut};
 pub use device::{DeviceBuffer, DevicePart};
 pub use foreign::{ForeignMemory, PointerClass};

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::Transfer;
+use super::parts::Cut;
+use super::planned::request;
 use crate::digest::{DigestKind, DigestState};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Plan;
 
 /// What a receipt says.
 pub(super) const NOTE: &str = "what is digested goes by the pool, whose threads make the checksums";
@@ -33,11 +36,35 @@ impl<B> Transfer<B> {
     pub fn digest(mut self, kind: DigestKind, chunk: usize) -> Self {
         if let Some(Ok(_)) = &self.pending {
             match self.digest_state(kind, chunk) {
-                Ok(state) => self.digest = Some(Arc::new(state)),
+                Ok(state) => {
+                    self.digest = Some(Arc::new(state));
+                    self.leave_cufile();
+                }
                 Err(error) => self.pending = Some(Err(error)),
             }
         }
         self
+    }
+
+    /// cuFile's bytes do not pass through memory that the host can sum.
+    fn leave_cufile(&mut self) {
+        let Some(Ok(pending)) = &mut self.pending else {
+            return;
+        };
+        if pending.outline.by_cufile == 0 {
+            return;
+        }
+        pending.route.cufile = None;
+        self.moved_by_pool = true;
+        let (memory, place) = (pending.parts.memory, (self.kind, self.offset));
+        let request = request(&self.engine, place, memory, &pending.route, memory.len());
+        match Plan::new(request) {
+            Ok(plan) => {
+                pending.outline = plan.outline();
+                pending.parts.cut = Cut::One(plan);
+            }
+            Err(error) => self.pending = Some(Err(error.into())),
+        }
     }
 
     fn digest_state(&self, kind: DigestKind, chunk: usize) -> Result<DigestState> {

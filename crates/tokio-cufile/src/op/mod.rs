@@ -1,8 +1,10 @@
 //! Futures: a thin face over the completion model.
 
 mod digested;
+mod enqueued;
 mod outcome;
 mod parts;
+mod planned;
 mod ranges;
 mod request;
 mod staged;
@@ -14,6 +16,7 @@ use std::time::Instant;
 
 use completion::{Canceller, Class, Ending, Handle, Rejection, StopReason};
 
+pub use self::enqueued::{Enqueue, Enqueued};
 pub use self::outcome::{Done, OpError};
 pub use self::ranges::{FileRange, Ranges};
 pub use self::request::Request;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use completion::{Cost, Part};
 
 use crate::compat::{DeviceSide, PartDigest, Target, TransferPart};
+use crate::cufile::{CufilePart, Enqueue};
 use crate::digest::DigestState;
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
@@ -65,6 +66,8 @@ pub(super) struct Parts {
     pub(super) digest: Option<Arc<DigestState>>,
     /// Parts tell when they are done with the source.
     pub(super) let_go: bool,
+    /// Parts go into this stream.
+    pub(super) enqueue: Option<Arc<Enqueue>>,
 }
 
 impl Parts {
@@ -91,6 +94,7 @@ impl Parts {
             require: None,
             digest: None,
             let_go: false,
+            enqueue: None,
         }
     }
 
@@ -110,6 +114,50 @@ impl Parts {
     }
 }
 
+impl Parts {
+    fn by_compat(&self, next: &RangesPart, len: usize, by_ring: bool) -> TransferPart {
+        let part = &next.part;
+        TransferPart {
+            file: Arc::clone(&self.file),
+            kind: self.kind,
+            target: self.target(next, len),
+            device: self.device.clone(),
+            file_offset: part.file_offset,
+            len,
+            lane: part.lane,
+            by_ring,
+            may_use_cache: self.may_use_cache,
+            require: self.require,
+            // A digest is made of the source, after the write.
+            lets_go: self.let_go && self.digest.is_none(),
+            digest: self.digest.as_ref().map(|state| PartDigest {
+                state: Arc::clone(state),
+                memory: match self.memory {
+                    Region::Host(memory) => Some(memory),
+                    Region::Device(_) => None,
+                },
+                handed_over: false,
+                offset: next.offset,
+                len: part.len,
+            }),
+        }
+    }
+
+    fn by_cufile(&self, next: &RangesPart, len: usize) -> CufilePart {
+        let place = usize::try_from(next.part.buf_offset).ok();
+        let memory = place.and_then(|place| self.memory.sub(place, len));
+        CufilePart {
+            file: Arc::clone(&self.file),
+            kind: self.kind,
+            memory: memory.expect("the plan cuts the range that it was made for"),
+            device: self.device.clone(),
+            file_offset: next.part.file_offset,
+            require: self.require,
+            enqueue: self.enqueue.clone(),
+        }
+    }
+}
+
 impl Iterator for Parts {
     type Item = Part<Model>;
 
@@ -121,43 +169,25 @@ impl Iterator for Parts {
         let by_ring = match part.lane {
             Lane::DirectInPlace => self.in_place_by_ring,
             Lane::DirectViaSlot { .. } => self.staged_by_ring,
-            Lane::Buffered | Lane::BufferedViaSlot => false,
+            Lane::Buffered | Lane::BufferedViaSlot | Lane::Cufile => false,
+        };
+        let task = match part.lane {
+            Lane::Cufile => Task::Cufile(Box::new(self.by_cufile(&next, len))),
+            _ => Task::Transfer(Box::new(self.by_compat(&next, len, by_ring))),
         };
         let slot_len = part.lane.slot_len(part.len);
         let slot = slot_len.map(|len| self.slots.size_for(len));
+        let enqueue = self.enqueue.as_ref();
         Some(Part {
             offset: next.offset,
             len: part.len,
             cost: Cost {
-                bytes: part.len,
+                bytes: enqueue.map_or(part.len, |enqueue| enqueue.cost(part.len)),
                 slot,
                 worker: !by_ring,
             },
             stages: if slot.is_some() { 2 } else { 1 },
-            task: Task::Transfer(Box::new(TransferPart {
-                file: Arc::clone(&self.file),
-                kind: self.kind,
-                target: self.target(&next, len),
-                device: self.device.clone(),
-                file_offset: part.file_offset,
-                len,
-                lane: part.lane,
-                by_ring,
-                may_use_cache: self.may_use_cache,
-                require: self.require,
-                // A digest is made of the source, after the write.
-                lets_go: self.let_go && self.digest.is_none(),
-                digest: self.digest.as_ref().map(|state| PartDigest {
-                    state: Arc::clone(state),
-                    memory: match self.memory {
-                        Region::Host(memory) => Some(memory),
-                        Region::Device(_) => None,
-                    },
-                    handed_over: false,
-                    offset: next.offset,
-                    len: part.len,
-                }),
-            })),
+            task,
         })
     }
 }

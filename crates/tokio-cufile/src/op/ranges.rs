@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::parts::Cut;
+use super::planned::request;
 use crate::engine::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Region;
 use crate::plan::ranges::{Common, RangesPlan, Runs};
 use crate::plan::route::FileRoute;
-use crate::plan::{self, Kind, Outline, coalesce};
+use crate::plan::{Kind, Outline, coalesce};
 
 /// A range of a file, and its place in the buffer that it is read into.
 ///
@@ -84,18 +85,12 @@ impl Ranges {
             let reason = format!("{range:?} lies outside a buffer of {} bytes", memory.len());
             return Err(Error::new(ErrorKind::InvalidInput, reason));
         }
+        let wanted = self.ranges.iter().map(|range| range.len);
+        let smallest = wanted.filter(|&len| len > 0).min().unwrap_or(0);
+        let request = request(engine, (Kind::Read, 0), memory, route, smallest);
         let common = Common {
-            request: plan::Request {
-                kind: Kind::Read,
-                file_offset: 0,
-                len: 0,
-                place: memory.place(),
-                direct: route.direct,
-                cached: route.cached,
-                task_size: engine.config.task_size,
-                slot_size: engine.config.bounce_buffer_size,
-            },
-            place: memory.place(),
+            place: request.place,
+            request,
         };
         let ranges = self.ranges.into_iter().map(planned).collect();
         let runs = Runs::new(ranges, self.gap_max, &common).map_err(|error| {

@@ -23,7 +23,7 @@ impl<B: Send + 'static> Transfer<B> {
         };
         pending.route.by_ring &= self.engine.executors.has_ring();
         if self.digest.is_some() {
-            self.moved_by_pool = std::mem::take(&mut pending.route.by_ring);
+            self.moved_by_pool |= std::mem::take(&mut pending.route.by_ring);
         }
         if let Err(error) = self.judge() {
             self.pending = Some(Err(error));

@@ -14,6 +14,7 @@ use completion::{Handle, Settlement};
 
 use super::outcome::{Done, OpError};
 use super::parts::{Cut, Parts};
+use super::planned::request;
 use super::ranges::Ranges;
 use super::{CancelHandle, Options, digested, error_of};
 use crate::config::Priority;
@@ -25,7 +26,7 @@ use crate::file::FileShared;
 use crate::memory::{IoBuf, Region};
 use crate::plan::ranges::Runs;
 use crate::plan::route::FileRoute;
-use crate::plan::{self, Kind, Outline, Plan};
+use crate::plan::{Kind, Outline, Plan};
 use crate::receipt::{PathClass, Receipt, Route};
 
 /// A read or write on its way through the engine. Owns the buffer and gives it back.
@@ -146,7 +147,8 @@ impl<B: IoBuf> Transfer<B> {
         exact: bool,
     ) -> Self {
         let cut = |memory: Region, route: &FileRoute| {
-            let plan = plan(engine, kind, offset, memory, route)?;
+            let request = request(engine, (kind, offset), memory, route, memory.len());
+            let plan = Plan::new(request)?;
             let outline = plan.outline();
             Ok((Cut::One(plan), outline))
         };
@@ -376,26 +378,6 @@ pub(super) const fn operation_of(kind: Kind) -> Operation {
         Kind::Read => Operation::Read,
         Kind::Write => Operation::Write,
     }
-}
-
-fn plan(
-    engine: &Shared,
-    kind: Kind,
-    file_offset: u64,
-    memory: Region,
-    route: &FileRoute,
-) -> Result<Plan> {
-    let request = plan::Request {
-        kind,
-        file_offset,
-        len: memory.len() as u64,
-        place: memory.place(),
-        direct: route.direct,
-        cached: route.cached,
-        task_size: engine.config.task_size,
-        slot_size: engine.config.bounce_buffer_size,
-    };
-    Ok(Plan::new(request)?)
 }
 
 impl<B: Send + 'static> Future for Transfer<B> {

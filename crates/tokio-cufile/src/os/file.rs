@@ -9,7 +9,7 @@ use rustix::fs::{Advice, OFlags};
 use rustix::io::Errno;
 
 use super::direct::DirectFile;
-use super::io;
+use super::{file_system, io};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::plan::route::DirectFacts;
 use crate::plan::{DirectAlignment, Kind};
@@ -141,6 +141,11 @@ impl FileHandle {
         self.direct_refused.store(true, Ordering::Relaxed);
     }
 
+    /// The name of its file system, as `/proc/mounts` has it, where it is a known one.
+    pub(crate) fn file_system(&self) -> Option<&'static str> {
+        file_system::name_of(self.buffered_fd())
+    }
+
     pub(crate) fn readable(&self) -> bool {
         self.access.readable()
     }
@@ -201,8 +206,10 @@ impl FileHandle {
             .map_err(|errno| failed(Operation::SetLen, errno))
     }
 
-    pub(super) fn truncate(&self) -> Result<(), Errno> {
+    /// Cuts the file to length 0, as a part of opening it.
+    pub(crate) fn truncate(&self) -> Result<(), Error> {
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&self.buffered, 0))
+            .map_err(|errno| failed(Operation::Open, errno))
     }
 
     /// Drops the file's clean pages in the range from the page cache; without `len`, to the end.

@@ -5,6 +5,7 @@
 mod cache;
 mod direct;
 mod file;
+mod file_system;
 pub(crate) mod io;
 mod open;
 #[cfg(test)]

@@ -27,6 +27,11 @@ pub(crate) struct OpenHow {
 }
 
 impl OpenHow {
+    /// Whether the file is to be cut to length 0 once it is known to be usable.
+    pub(crate) const fn truncates(self) -> bool {
+        self.truncate && !self.create_new
+    }
+
     fn access(self) -> Result<Access, Error> {
         let access = Access::new(self.read, self.write).ok_or_else(|| {
             Error::new(
@@ -55,14 +60,9 @@ impl FileHandle {
     /// Opens `path`.
     ///
     /// A path to anything but a regular file is `NotRegularFile`; a FIFO or a device never makes
-    /// the call wait. A file that `accept` refuses is not cut.
-    pub(crate) fn open(
-        path: &Arc<Path>,
-        how: OpenHow,
-        accept: impl FnOnce(&Self) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
-        open_path(path, how, accept)
-            .map_err(|error| error.with_operation(Operation::Open).with_path(path))
+    /// the call wait. Nothing is cut: see [`truncate`](Self::truncate).
+    pub(crate) fn open(path: &Arc<Path>, how: OpenHow) -> Result<Self, Error> {
+        open_path(path, how).map_err(|error| error.with_operation(Operation::Open).with_path(path))
     }
 
     /// Takes over an open file.
@@ -83,11 +83,7 @@ pub(crate) fn path_of(file: &File) -> PathBuf {
         .unwrap_or_else(|_| PathBuf::from(format!("descriptor {number}")))
 }
 
-fn open_path(
-    path: &Path,
-    how: OpenHow,
-    accept: impl FnOnce(&FileHandle) -> Result<(), Error>,
-) -> Result<FileHandle, Error> {
+fn open_path(path: &Path, how: OpenHow) -> Result<FileHandle, Error> {
     let access = how.access()?;
     let flags = access.flags() | how.creation_flags();
     // Where no second descriptor is to be had, no file is left behind.
@@ -98,12 +94,7 @@ fn open_path(
     let fd = above_stdio(fd).map_err(Error::from_errno)?;
     require_regular(fd.as_fd())?;
     clear_nonblock(fd.as_fd()).map_err(Error::from_errno)?;
-    let file = assemble(fd, access, Some(path), how.want_direct)?;
-    accept(&file)?;
-    if how.truncate && !how.create_new {
-        file.truncate().map_err(Error::from_errno)?;
-    }
-    Ok(file)
+    assemble(fd, access, Some(path), how.want_direct)
 }
 
 fn open_first(path: &Path, flags: OFlags, mode: u32) -> Result<OwnedFd, Error> {

@@ -44,7 +44,11 @@ fn directories() -> [TempDir; 2] {
 }
 
 fn open(path: impl Into<PathBuf>, how: OpenHow) -> Result<FileHandle, Error> {
-    FileHandle::open(&Arc::from(path.into()), how, |_| Ok(()))
+    let file = FileHandle::open(&Arc::from(path.into()), how)?;
+    if how.truncates() {
+        file.truncate()?;
+    }
+    Ok(file)
 }
 
 fn open_error(path: impl Into<PathBuf>, how: OpenHow) -> Error {

@@ -10,6 +10,8 @@
 //! | read, offset and address agree | in place; unaligned head and tail through a slot |
 //! | read, they do not | through a slot, read aligned and a little more than asked |
 //! | device memory | as for the host's, but every part through a slot |
+//! | by cuFile, read | cuFile, wherever the range lies |
+//! | by cuFile, write | cuFile, but for the pages that it fills in part |
 //! | write, the pages that it fills | in place where the address is aligned, else through a slot |
 //! | write, the pages that it fills in part | buffered: never read-modify-write, never padded |
 //!
@@ -65,6 +67,14 @@ pub(crate) enum Place {
     Host(usize),
     /// Where the kernel's file interface does not reach: every byte goes through a slot.
     Device,
+    /// Where cuFile reaches, at any address. What it must not write, the kernel does.
+    Cufile { on_device: bool },
+}
+
+impl Place {
+    const fn is_on_device(self) -> bool {
+        matches!(self, Self::Device | Self::Cufile { on_device: true })
+    }
 }
 
 /// One request, before it is cut.
@@ -99,6 +109,8 @@ pub(crate) enum Lane {
         io_len: u64,
         skip: u64,
     },
+    /// By cuFile, from or to the user's memory.
+    Cufile,
     /// Through the buffered descriptor, from or to the user's memory.
     Buffered,
     /// Through the buffered descriptor and the start of a staging slot.
@@ -111,7 +123,7 @@ impl Lane {
         match self {
             Self::DirectViaSlot { io_len, .. } => Some(io_len),
             Self::BufferedViaSlot => Some(len),
-            Self::DirectInPlace | Self::Buffered => None,
+            Self::DirectInPlace | Self::Cufile | Self::Buffered => None,
         }
     }
 }
@@ -182,6 +194,8 @@ impl From<PlanError> for Error {
 pub(crate) struct Outline {
     /// Straight to or from the user's memory, around the page cache.
     pub(crate) in_place: u64,
+    /// By cuFile.
+    pub(crate) by_cufile: u64,
     /// Around the page cache, through a slot.
     pub(crate) via_slot: u64,
     /// Through the page cache.
@@ -195,6 +209,7 @@ pub(crate) struct Outline {
 impl Outline {
     fn add(&mut self, other: &Self) {
         self.in_place += other.in_place;
+        self.by_cufile += other.by_cufile;
         self.via_slot += other.via_slot;
         self.buffered += other.buffered;
         self.slot_io_len_max = self.slot_io_len_max.max(other.slot_io_len_max);
@@ -223,7 +238,7 @@ impl Plan {
             return Err(PlanError::TaskSizeZero);
         }
         let task_len_max = (request.task_size as u64).min(IO_LEN_MAX);
-        let on_device = request.place == Place::Device;
+        let on_device = request.place.is_on_device();
         let buffered_len_max = if on_device {
             task_len_max.min(request.slot_size as u64)
         } else {
@@ -274,6 +289,7 @@ impl Plan {
             let len = segment.range.len();
             match segment.class {
                 LaneClass::InPlace => outline.in_place += len,
+                LaneClass::Cufile => outline.by_cufile += len,
                 LaneClass::Buffered => outline.buffered += len,
                 LaneClass::ViaSlot if len > 0 => {
                     outline.via_slot += len;
@@ -290,6 +306,7 @@ impl Plan {
     fn lane(&self, class: LaneClass, range: Range) -> Lane {
         match class {
             LaneClass::InPlace => Lane::DirectInPlace,
+            LaneClass::Cufile => Lane::Cufile,
             LaneClass::Buffered if self.on_device => Lane::BufferedViaSlot,
             LaneClass::Buffered => Lane::Buffered,
             LaneClass::ViaSlot => {
@@ -371,6 +388,7 @@ impl Direct {
         let head_len = match place {
             Place::Host(address) => self.head_len(range.start, address as u64),
             Place::Device => None,
+            Place::Cufile { .. } => return [self.by_cufile(range), Segment::EMPTY, Segment::EMPTY],
         };
         let Some(head_len) = head_len else {
             return all_via_slot;
@@ -429,17 +447,17 @@ impl Direct {
                 Segment::EMPTY,
             ];
         }
-        let is_in_place = match place {
+        let direct = match place {
             Place::Host(address) => {
                 let middle_address = (address as u64).wrapping_add(middle.start - range.start);
-                is_aligned(middle_address, self.alignment.memory)
+                if is_aligned(middle_address, self.alignment.memory) {
+                    self.in_place(middle)
+                } else {
+                    self.via_slot(middle)
+                }
             }
-            Place::Device => false,
-        };
-        let direct = if is_in_place {
-            self.in_place(middle)
-        } else {
-            self.via_slot(middle)
+            Place::Device => self.via_slot(middle),
+            Place::Cufile { .. } => self.by_cufile(middle),
         };
         let head = Range {
             start: range.start,
@@ -462,6 +480,16 @@ impl Direct {
             range,
             step: self.in_place_step,
             base: range.start,
+        }
+    }
+
+    /// Cut at the same places as what goes in place: cuFile's own requests are then aligned.
+    fn by_cufile(&self, range: Range) -> Segment {
+        Segment {
+            class: LaneClass::Cufile,
+            range,
+            step: self.in_place_step,
+            base: align_down(range.start, self.alignment.offset),
         }
     }
 

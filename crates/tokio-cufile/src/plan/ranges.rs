@@ -33,7 +33,7 @@ impl Common {
                 let offset = usize::try_from(range.buf_offset).unwrap_or(usize::MAX);
                 Place::Host(address.wrapping_add(offset))
             }
-            Place::Device => Place::Device,
+            place => place,
         };
         Request {
             kind: Kind::Read,
@@ -59,6 +59,9 @@ impl Common {
 
     /// How long a run of several ranges may be, wherever it begins.
     fn run_len_max(&self) -> u64 {
+        if matches!(self.place, Place::Cufile { .. }) {
+            return 0; // Each range by itself: cuFile has no slot to scatter from.
+        }
         self.window_max().saturating_sub(2 * (self.unit() - 1))
     }
 
@@ -68,8 +71,8 @@ impl Common {
         // The kernel refuses a read whose aligned end is beyond the largest offset.
         if unit == 1 || end > align_down(OFFSET_MAX, unit) {
             return match self.place {
-                Place::Host(_) => Lane::Buffered,
-                Place::Device => Lane::BufferedViaSlot,
+                Place::Host(_) | Place::Cufile { on_device: false } => Lane::Buffered,
+                Place::Device | Place::Cufile { on_device: true } => Lane::BufferedViaSlot,
             };
         }
         let io_offset = align_down(run.file_offset, unit);
@@ -191,7 +194,7 @@ impl RangesPlan {
     fn outline_of(run: &Run, common: &Common) -> Outline {
         let wanted = run.pieces.iter().map(|piece| piece.len).sum();
         let mut outline = Outline {
-            on_device: common.place == Place::Device,
+            on_device: common.place.is_on_device(),
             ..Outline::default()
         };
         if let Lane::DirectViaSlot { io_len, .. } = common.lane(run) {

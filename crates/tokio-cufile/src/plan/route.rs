@@ -22,9 +22,8 @@ pub(crate) struct Asked {
 impl Asked {
     /// Refuses at once what no file can change.
     pub(crate) fn check(self, ring: &RingFacts) -> Result<(), Refusal> {
-        match (self.compat_mode, self.io, ring) {
-            (CompatMode::Off, _, _) => Err(Refusal::CufileNotBuilt),
-            (_, IoEngine::Uring, RingFacts::Off(reason)) => Err(Refusal::NoRing(reason.clone())),
+        match (self.io, ring) {
+            (IoEngine::Uring, RingFacts::Off(reason)) => Err(Refusal::NoRing(reason.clone())),
             _ => Ok(()),
         }
     }
@@ -90,11 +89,67 @@ pub(crate) enum DirectFacts {
     Unavailable(Cow<'static, str>),
 }
 
+/// Whether cuFile serves an open file, as found when it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CufileFacts {
+    /// It knows the file.
+    Registered {
+        /// The library and its version, for people.
+        library: Cow<'static, str>,
+        /// The least bytes that go by it, where there is a choice.
+        threshold: usize,
+        /// What speaks against GPUDirect Storage.
+        not_direct: Option<Cow<'static, str>>,
+        /// Why the path of a request cannot be told afterwards.
+        not_told: Option<Cow<'static, str>>,
+    },
+    /// It does not, and why.
+    Unavailable(Cow<'static, str>),
+}
+
+/// What goes by cuFile of a file that it knows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CufileRoute {
+    /// Operations of fewer bytes do not.
+    threshold: usize,
+    /// Host memory does.
+    on_host: bool,
+    not_direct: Option<Cow<'static, str>>,
+    not_told: Option<Cow<'static, str>>,
+}
+
+impl CufileRoute {
+    /// Whether a request goes by cuFile, all of it or none. `smallest` is its shortest range.
+    pub(crate) const fn takes(&self, on_device: bool, smallest: usize) -> bool {
+        (on_device || self.on_host) && smallest >= self.threshold
+    }
+
+    /// Refuses what is not to be had, or could not be shown.
+    fn check(&self, required: PathClass) -> Result<(), Error> {
+        let refuse = |why: &str| Err(refuse(required, DataPath::CufileUnverified, why));
+        let wants_direct = match required {
+            PathClass::Exactly(DataPath::CufileUnverified) => return Ok(()),
+            PathClass::Exactly(DataPath::CufilePosix) => false,
+            PathClass::Gds | PathClass::DirectIo => true,
+            PathClass::Exactly(DataPath::NvidiaFs | DataPath::P2pDma) => true,
+            PathClass::Exactly(_) => return refuse("the operation goes by cuFile"),
+        };
+        match (&self.not_direct, &self.not_told) {
+            (Some(reason), _) if wants_direct => refuse(reason),
+            (_, Some(reason)) => refuse(reason),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A file's route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRoute {
     /// Shared, since every operation of the file takes it into its receipt.
     pub(crate) route: Arc<Route>,
+    /// Set where cuFile serves the file; the rest says how the compat backend serves what is not
+    /// for it.
+    pub(crate) cufile: Option<Arc<CufileRoute>>,
     /// What receipts call the way through the page cache when `cached`.
     pub(crate) cached_path: DataPath,
     /// For [`plan::Request::direct`](super::Request::direct); `None` when `cached`.
@@ -123,7 +178,7 @@ impl FileRoute {
 /// Why settings cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    CufileNotBuilt,
+    NoCufile(Cow<'static, str>),
     NoRing(Cow<'static, str>),
     DirectUnavailable(Cow<'static, str>),
 }
@@ -131,8 +186,8 @@ pub(crate) enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CufileNotBuilt => {
-                f.write_str("compat_mode is off, and the cuFile backend is not part of this build")
+            Self::NoCufile(reason) => {
+                write!(f, "compat_mode is off, and cuFile does not serve: {reason}")
             }
             Self::NoRing(reason) => write!(f, "io is uring, and there is no io_uring: {reason}"),
             Self::DirectUnavailable(reason) => {
@@ -158,8 +213,16 @@ pub(crate) fn choose(
     asked: Asked,
     ring: &RingFacts,
     facts: &DirectFacts,
+    cufile: &CufileFacts,
 ) -> Result<FileRoute, Refusal> {
     asked.check(ring)?;
+    let cufile = match (asked.compat_mode, cufile) {
+        (CompatMode::Off, CufileFacts::Unavailable(reason)) => {
+            return Err(Refusal::NoCufile(reason.clone()));
+        }
+        (CompatMode::On, _) => &CufileFacts::Unavailable(Cow::Borrowed("")),
+        (_, facts) => facts,
+    };
     // A file system that does not tell its alignment (FUSE, network file systems) may serve a direct
     // request before it lets go of the thread that submits it, and would hold up the whole ring.
     let may_block = matches!(
@@ -190,14 +253,21 @@ pub(crate) fn choose(
             format!("no direct I/O: {reason}").into(),
         ),
     };
-    let backend = backend_reason(asked, ring, direct.is_some(), may_block);
+    let backend = backend_reason(asked, (ring, cufile), direct.is_some(), may_block);
+    let why = backend.map_or_else(|| why.clone(), |backend| format!("{backend}; {why}").into());
+    let cufile = cufile_route(asked, cufile);
+    let resolved = match &cufile {
+        Some((_, resolved)) => resolved.clone().into(),
+        None => path.name().into(),
+    };
     let route = Route {
         asked: asked.to_string().into(),
-        resolved: path.name().into(),
-        reason: backend.map_or_else(|| why.clone(), |backend| format!("{backend}; {why}").into()),
+        resolved,
+        reason: why,
     };
     Ok(FileRoute {
         route: Arc::new(route),
+        cufile: cufile.map(|(route, _)| Arc::new(route)),
         cached_path: DataPath::PoolCached,
         direct,
         cached: direct.is_none(),
@@ -205,6 +275,31 @@ pub(crate) fn choose(
         may_block,
         may_use_cache: asked.cache == CacheMode::Auto,
     })
+}
+
+/// What goes by cuFile, and that in words.
+fn cufile_route(asked: Asked, facts: &CufileFacts) -> Option<(CufileRoute, String)> {
+    let CufileFacts::Registered {
+        threshold,
+        not_direct,
+        not_told,
+        ..
+    } = facts
+    else {
+        return None;
+    };
+    let is_only = asked.compat_mode == CompatMode::Off;
+    let route = CufileRoute {
+        threshold: if is_only { 0 } else { *threshold },
+        on_host: is_only,
+        not_direct: not_direct.clone(),
+        not_told: not_told.clone(),
+    };
+    let resolved = match is_only {
+        true => "cufile".to_owned(),
+        false => format!("cufile for device memory from {threshold} bytes on"),
+    };
+    Some((route, resolved))
 }
 
 fn direct_reason(alignment: DirectAlignment, source: AlignmentSource) -> String {
@@ -218,10 +313,27 @@ fn direct_reason(alignment: DirectAlignment, source: AlignmentSource) -> String 
     )
 }
 
-/// Why not a better backend, where the settings left that open.
-fn backend_reason(asked: Asked, ring: &RingFacts, direct: bool, may_block: bool) -> Option<String> {
-    let cufile = (asked.compat_mode == CompatMode::Auto)
-        .then(|| "cuFile is not part of this build".to_owned());
+/// Which backend, or why not a better one, where the settings left that open.
+fn backend_reason(
+    asked: Asked,
+    (ring, cufile): (&RingFacts, &CufileFacts),
+    direct: bool,
+    may_block: bool,
+) -> Option<String> {
+    let cufile = match cufile {
+        CufileFacts::Registered {
+            library,
+            not_direct,
+            ..
+        } => Some(match not_direct {
+            Some(reason) => format!("{library}, not direct: {reason}"),
+            None => library.clone().into_owned(),
+        }),
+        CufileFacts::Unavailable(reason) if asked.compat_mode == CompatMode::Auto => {
+            Some(format!("not by cuFile: {reason}"))
+        }
+        CufileFacts::Unavailable(_) => None,
+    };
     let ring = match (asked.io, ring) {
         (IoEngine::Auto, RingFacts::Off(reason)) if direct => {
             Some(format!("no io_uring: {reason}"))
@@ -251,7 +363,16 @@ pub(crate) fn check_required(
     } else {
         FileRoute::direct_path(file.by_ring)
     };
-    let no_bytes = outline.in_place + outline.via_slot + outline.buffered == 0;
+    let compat = outline.in_place + outline.via_slot + outline.buffered;
+    let is_empty = compat + outline.by_cufile == 0;
+    let takes_empty = |cufile: &CufileRoute| cufile.takes(outline.on_device, 0);
+    let is_for_cufile = file.cufile.as_deref().is_some_and(takes_empty);
+    if let Some(cufile) = &file.cufile
+        && (outline.by_cufile > 0 || (is_empty && is_for_cufile))
+    {
+        cufile.check(required)?;
+    }
+    let no_bytes = is_empty && !is_for_cufile;
     if (outline.in_place > 0 || no_bytes) && !required.admits(main) {
         return Err(refuse(required, main, &file.route.reason));
     }

@@ -31,12 +31,16 @@ fn no_ring() -> RingFacts {
     RingFacts::Off("forbidden".into())
 }
 
+fn no_cufile() -> CufileFacts {
+    CufileFacts::Unavailable("no library".into())
+}
+
 fn chosen(asked: Asked, facts: &DirectFacts) -> FileRoute {
-    choose(asked, &no_ring(), facts).expect("the settings can be followed")
+    choose(asked, &no_ring(), facts, &no_cufile()).expect("the settings can be followed")
 }
 
 fn ringed(asked: Asked) -> FileRoute {
-    choose(asked, &RingFacts::Running, &open()).expect("the settings can be followed")
+    choose(asked, &RingFacts::Running, &open(), &no_cufile()).expect("the settings can be followed")
 }
 
 fn required(class: PathClass, kind: Kind, facts: &DirectFacts, range: (u64, u64)) -> bool {
@@ -70,7 +74,7 @@ fn auto_takes_direct_io_where_the_file_does_and_says_why() {
     assert_eq!((file.direct, file.cached), (Some(ALIGNMENT), false));
     assert_eq!(file.route.asked, "compat_mode auto, io auto, cache auto");
     assert_eq!(file.route.resolved, "pool-direct");
-    assert!(file.route.reason.contains("not part of this build"));
+    assert!(file.route.reason.contains("not by cuFile: no library"));
     assert!(file.route.reason.contains("no io_uring: forbidden"));
     assert!(file.route.reason.contains("from statx"));
 }
@@ -108,7 +112,8 @@ fn a_file_system_that_may_block_a_ring_is_left_to_the_pool_unless_the_ring_was_a
             io,
             ..Asked::default()
         };
-        choose(asked, &RingFacts::Running, &assumed).expect("the settings can be followed")
+        choose(asked, &RingFacts::Running, &assumed, &no_cufile())
+            .expect("the settings can be followed")
     };
     let auto = chosen(IoEngine::Auto);
     assert_eq!(
@@ -159,7 +164,7 @@ fn the_reason_blames_no_backend_that_was_not_asked_for() {
         io: IoEngine::Pool,
         ..Asked::default()
     };
-    assert!(!chosen(asked, &open()).route.reason.contains("build"));
+    assert!(!chosen(asked, &open()).route.reason.contains("cuFile"));
 }
 
 #[test]
@@ -172,8 +177,9 @@ fn settings_that_cannot_be_followed_are_refused_as_unsupported() {
         io: IoEngine::Uring,
         ..Asked::default()
     };
-    let refusal = |asked, facts| choose(asked, &no_ring(), &facts).expect_err("refused");
-    assert_eq!(refusal(off, open()), Refusal::CufileNotBuilt);
+    let refusal =
+        |asked, facts| choose(asked, &no_ring(), &facts, &no_cufile()).expect_err("refused");
+    assert_eq!(refusal(off, open()), Refusal::NoCufile("no library".into()));
     assert_eq!(refusal(uring, open()), Refusal::NoRing("forbidden".into()));
     let refusal = refusal(cache(CacheMode::Direct), unavailable());
     let error = Error::from(refusal);
@@ -244,4 +250,73 @@ fn one_path_is_refused_where_any_byte_would_take_another() {
 fn a_direct_read_that_cannot_be_aligned_is_not_direct_io() {
     let last = (i64::MAX.cast_unsigned() - 10, 10);
     assert!(!required(PathClass::DirectIo, Kind::Read, &open(), last));
+}
+
+fn registered(not_direct: Option<&'static str>, not_told: Option<&'static str>) -> CufileFacts {
+    CufileFacts::Registered {
+        library: "libcufile 1.20".into(),
+        threshold: 16 << 10,
+        not_direct: not_direct.map(Into::into),
+        not_told: not_told.map(Into::into),
+    }
+}
+
+fn by_cufile(compat_mode: CompatMode, facts: &CufileFacts) -> FileRoute {
+    let asked = Asked {
+        compat_mode,
+        ..Asked::default()
+    };
+    choose(asked, &no_ring(), &open(), facts).expect("the settings can be followed")
+}
+
+#[test]
+fn auto_leaves_host_memory_and_what_is_small_to_compat() {
+    let file = by_cufile(CompatMode::Auto, &registered(None, None));
+    let cufile = file.cufile.as_ref().unwrap();
+    assert!(cufile.takes(true, 16 << 10));
+    assert!(!cufile.takes(true, (16 << 10) - 1) && !cufile.takes(false, 1 << 20));
+    let resolved = "cufile for device memory from 16384 bytes on";
+    assert_eq!(file.route.resolved, resolved);
+    assert!(file.route.reason.starts_with("libcufile 1.20; "));
+}
+
+#[test]
+fn off_leaves_nothing_to_compat_and_on_everything() {
+    let facts = registered(Some("no nvidia-fs"), None);
+    let file = by_cufile(CompatMode::Off, &facts);
+    let cufile = file.cufile.as_ref().unwrap();
+    assert!(cufile.takes(true, 0) && cufile.takes(false, 0));
+    assert_eq!(file.route.resolved, "cufile");
+    assert!(file.route.reason.contains("not direct: no nvidia-fs"));
+    assert_eq!(by_cufile(CompatMode::On, &facts).cufile, None);
+}
+
+#[test]
+fn what_cufile_could_not_do_or_not_show_is_refused_before_it_begins() {
+    let refused = |facts: &CufileFacts, class| {
+        let file = by_cufile(CompatMode::Off, facts);
+        let outline = Outline {
+            by_cufile: 1 << 20,
+            on_device: true,
+            ..Outline::default()
+        };
+        let judged = check_required(class, Kind::Read, &file, &outline);
+        judged.err().map(|error| error.reason().to_owned())
+    };
+    let posix = PathClass::Exactly(DataPath::CufilePosix);
+    let direct = registered(None, None);
+    assert_eq!(refused(&direct, PathClass::Gds), None);
+    assert_eq!(refused(&direct, PathClass::DirectIo), None);
+    let compat = registered(Some("forced"), None);
+    assert!(refused(&compat, PathClass::Gds).unwrap().contains("forced"));
+    assert_eq!(refused(&compat, posix), None);
+    let silent = registered(None, Some("it does not count"));
+    for class in [PathClass::Gds, PathClass::DirectIo, posix] {
+        let reason = refused(&silent, class).unwrap();
+        assert!(reason.contains("does not count"), "{reason}");
+    }
+    let ring = PathClass::Exactly(DataPath::UringDirect);
+    assert!(refused(&direct, ring).is_some());
+    let unverified = PathClass::Exactly(DataPath::CufileUnverified);
+    assert_eq!(refused(&silent, unverified), None);
 }

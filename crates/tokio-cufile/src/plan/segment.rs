@@ -5,6 +5,7 @@ use super::{IO_LEN_MAX, PAGE_SIZE};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaneClass {
     InPlace,
+    Cufile,
     ViaSlot,
     Buffered,
 }

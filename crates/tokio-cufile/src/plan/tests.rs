@@ -291,6 +291,7 @@ prop_compose! {
         on_device in prop::bool::weighted(0.25),
         direct in alignments(),
         cached in prop::bool::weighted(0.1),
+        by_cufile in prop::bool::weighted(0.2),
         task_size in 8192usize..200_000,
         slot_size in 8192usize..200_000,
     ) -> Request {
@@ -300,7 +301,9 @@ prop_compose! {
             kind: if write { Kind::Write } else { Kind::Read },
             file_offset,
             len,
-            place: if on_device {
+            place: if by_cufile && direct.is_some() && !cached {
+                Place::Cufile { on_device }
+            } else if on_device {
                 Place::Device
             } else {
                 Place::Host(usize::try_from(address).expect("small"))
@@ -328,18 +331,23 @@ fn may_be_direct(request: &Request, byte: u64) -> bool {
 fn address_of(request: &Request) -> Option<u64> {
     match request.place {
         Place::Host(address) => Some(address as u64),
-        Place::Device => None,
+        Place::Device | Place::Cufile { .. } => None,
     }
 }
 
+/// Also by cuFile, which leaves to the page cache what a direct write leaves.
 fn is_direct(part: &Part) -> bool {
-    matches!(part.lane, Lane::DirectInPlace | Lane::DirectViaSlot { .. })
+    matches!(
+        part.lane,
+        Lane::DirectInPlace | Lane::DirectViaSlot { .. } | Lane::Cufile
+    )
 }
 
 fn check_direct(request: &Request, part: &Part) {
     let DirectAlignment { memory, offset } = request.direct.expect("a direct part");
     match part.lane {
         Lane::Buffered | Lane::BufferedViaSlot => {}
+        Lane::Cufile => assert!(matches!(request.place, Place::Cufile { .. }), "{part:?}"),
         Lane::DirectInPlace => {
             let address = address_of(request).expect("in place in the host") + part.buf_offset;
             assert_eq!(part.file_offset % offset, 0, "{part:?}");
@@ -371,7 +379,7 @@ proptest! {
     fn parts_cover_the_request_once_in_order_within_every_limit(request in requests()) {
         let plan = Plan::new(request).expect("the strategy makes valid requests");
         let (total, outline) = (plan.parts_total(), plan.outline());
-        let by_lane = outline.in_place + outline.via_slot + outline.buffered;
+        let by_lane = outline.in_place + outline.by_cufile + outline.via_slot + outline.buffered;
         prop_assert_eq!(by_lane, request.len);
 
         let (mut next, mut count) = (request.file_offset, 0);
@@ -384,11 +392,13 @@ proptest! {
             if is_direct(&part) {
                 check_direct(&request, &part);
             }
-            let on_device = request.place == Place::Device;
-            prop_assert!(part.lane.slot_len(part.len).is_some() || !on_device, "out of reach: {part:?}");
+            let on_device = request.place.is_on_device();
+            let is_in_slot = part.lane.slot_len(part.len).is_some();
+            prop_assert!(is_in_slot || part.lane == Lane::Cufile || !on_device, "out of reach: {part:?}");
             prop_assert!(part.lane != Lane::BufferedViaSlot || on_device);
             match part.lane {
                 Lane::DirectInPlace => seen.in_place += part.len,
+                Lane::Cufile => seen.by_cufile += part.len,
                 Lane::Buffered => seen.buffered += part.len,
                 Lane::BufferedViaSlot => {
                     prop_assert!(part.len <= request.slot_size as u64);
@@ -407,7 +417,7 @@ proptest! {
         // The longest window may be stated longer than it is, never shorter.
         prop_assert!(outline.slot_io_len_max >= seen.slot_io_len_max);
         seen.slot_io_len_max = outline.slot_io_len_max;
-        seen.on_device = request.place == Place::Device;
+        seen.on_device = request.place.is_on_device();
         prop_assert_eq!(seen, outline);
     }
 

@@ -14,7 +14,9 @@ pub(super) fn check(files: &[File], findings: &mut Findings) -> Result<()> {
             .ok_or_else(|| format!("{path} is missing"))
     };
     let allowed = allowed(text_of("deny.toml")?)?;
-    check_sources(text_of("Cargo.lock")?, findings);
+    for lock in files.iter().filter(|file| file.is_lock()) {
+        check_sources(lock, findings);
+    }
     for (package, licence) in packages()? {
         if !is_allowed(&licence, &allowed) {
             let error = format!("{package}: licence `{licence}` is not allowed by deny.toml");
@@ -36,17 +38,21 @@ fn allowed(deny: &str) -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-fn check_sources(lock: &str, findings: &mut Findings) {
-    let sources = lock.lines().filter(|line| line.starts_with("source = "));
+fn check_sources(lock: &File, findings: &mut Findings) {
+    let sources = lock
+        .text
+        .lines()
+        .filter(|line| line.starts_with("source = "));
     for line in sources.filter(|line| !line.starts_with("source = \"registry+")) {
-        let error = format!("Cargo.lock: not from the registry: {line}");
+        let error = format!("{}: not from the registry: {line}", lock.path);
         findings.errors.push(error);
     }
 }
 
 /// Every package of the workspace's tree, on every platform, with its licence.
 fn packages() -> Result<Vec<(String, String)>> {
-    let args = "tree --locked --workspace --target all --prefix none --format {p}\t{l}";
+    let args =
+        "tree --locked --workspace --all-features --target all --prefix none --format {p}\t{l}";
     let args: Vec<&str> = args.split(' ').collect();
     let output = process::cargo(&args)
         .output()
@@ -132,7 +138,10 @@ mod tests {
     fn sources_other_than_the_registry_are_found() {
         let mut findings = Findings::default();
         let lock = "source = \"registry+https://a\"\nsource = \"git+https://b\"\n";
-        check_sources(lock, &mut findings);
+        check_sources(
+            &super::super::tests::file("Cargo.lock", lock),
+            &mut findings,
+        );
         assert_eq!(findings.errors.len(), 1, "{findings:?}");
     }
 }

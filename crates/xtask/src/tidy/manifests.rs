@@ -1,4 +1,4 @@
-//! Every package takes part in the workspace's lints.
+//! Every package takes part in the workspace's lints, if it is one of the workspace's.
 
 use toml::{Table, Value};
 
@@ -11,7 +11,12 @@ pub(super) fn check(files: &[File], findings: &mut Findings) {
     for file in manifests {
         match file.text.parse::<Table>() {
             Err(error) => findings.errors.push(format!("{}: {error}", file.path)),
-            Ok(manifest) if manifest.contains_key("package") && !has_lints(&manifest) => {
+            // What is a workspace of its own inherits nothing.
+            Ok(manifest)
+                if manifest.contains_key("package")
+                    && !manifest.contains_key("workspace")
+                    && !has_lints(&manifest) =>
+            {
                 let error = format!("{} lacks `lints.workspace = true`", file.path);
                 findings.errors.push(error);
             }
@@ -41,6 +46,7 @@ mod tests {
                 "[package]\n[lints]\nworkspace = true",
             ),
             file("crates/b/Cargo.toml", "[package]\n"),
+            file("tests/c/Cargo.toml", "[package]\n[workspace]\n"),
         ];
         let mut findings = Findings::default();
         check(&files, &mut findings);

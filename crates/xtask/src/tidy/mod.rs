@@ -26,6 +26,11 @@ impl File {
         self.path.ends_with(".rs")
     }
 
+    /// A list of versions that cargo writes.
+    fn is_lock(&self) -> bool {
+        self.path.rsplit('/').next() == Some("Cargo.lock")
+    }
+
     fn is_markdown(&self) -> bool {
         self.path.ends_with(".md")
     }

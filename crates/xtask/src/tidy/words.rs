@@ -22,7 +22,7 @@ const IN_RUST: [(&str, &str); 2] = [
 pub(super) fn check(files: &[File], findings: &mut Findings) {
     for file in files {
         // Generated; its package names are not ours to choose.
-        if file.path == "Cargo.lock" {
+        if file.is_lock() {
             continue;
         }
         let rust = IN_RUST.iter().filter(|_| file.is_rust());

@@ -10,13 +10,13 @@ static LOCK: Mutex<()> = Mutex::new(());
 static BELL: Condvar = Condvar::new();
 
 /// Says that some flag has changed.
-pub(crate) fn ring() {
+pub fn ring() {
     let _held = lock(&LOCK);
     BELL.notify_all();
 }
 
 /// Returns when `done` says so.
-pub(crate) fn wait(mut done: impl FnMut() -> bool) {
+pub fn wait(mut done: impl FnMut() -> bool) {
     let mut held = lock(&LOCK);
     while !done() {
         held = BELL.wait(held).unwrap_or_else(PoisonError::into_inner);
@@ -24,7 +24,7 @@ pub(crate) fn wait(mut done: impl FnMut() -> bool) {
 }
 
 /// Lets time pass.
-pub(crate) fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         if left.is_zero() {
@@ -35,6 +35,6 @@ pub(crate) fn pause(time: Duration) {
 }
 
 /// A lock that a panic elsewhere does not take away: what is kept in ours is whole at any time.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

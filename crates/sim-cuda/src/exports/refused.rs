@@ -1,0 +1,107 @@
+//! The rest of what a driver of CUDA 11.4 exports: programs look all of it up, and call little.
+//!
+//! cudarc before 0.19 does not start where one name is missing. None of these does anything.
+#![allow(
+    unsafe_code,
+    reason = "C functions: exported by name, and called with arguments that they do not look at"
+)]
+
+use crate::code::Code;
+
+macro_rules! refused {
+    ($($name:ident),* $(,)?) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> i32 {
+            Code::NOT_SUPPORTED.0
+        }
+    )* };
+}
+
+refused! {
+    cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayCreate_v2, cuArrayDestroy,
+    cuArrayGetDescriptor_v2, cuArrayGetPlane, cuArrayGetSparseProperties, cuCtxAttach,
+    cuCtxCreate_v2, cuCtxCreate_v3, cuCtxDestroy_v2, cuCtxDetach, cuCtxDisablePeerAccess,
+    cuCtxEnablePeerAccess, cuCtxGetApiVersion, cuCtxGetCacheConfig, cuCtxGetExecAffinity,
+    cuCtxGetFlags, cuCtxGetLimit, cuCtxGetSharedMemConfig, cuCtxGetStreamPriorityRange,
+    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxResetPersistingL2Cache, cuCtxSetCacheConfig,
+    cuCtxSetLimit, cuCtxSetSharedMemConfig, cuDestroyExternalMemory, cuDestroyExternalSemaphore,
+    cuDeviceCanAccessPeer, cuDeviceComputeCapability, cuDeviceGetByPCIBusId,
+    cuDeviceGetDefaultMemPool, cuDeviceGetExecAffinitySupport, cuDeviceGetGraphMemAttribute,
+    cuDeviceGetLuid, cuDeviceGetMemPool, cuDeviceGetP2PAttribute, cuDeviceGetProperties,
+    cuDeviceGetTexture1DLinearMaxWidth, cuDeviceGetUuid, cuDeviceGetUuid_v2, cuDeviceGraphMemTrim,
+    cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxSetFlags_v2, cuDeviceSetGraphMemAttribute,
+    cuDeviceSetMemPool, cuEventElapsedTime, cuEventRecordWithFlags,
+    cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedMipmappedArray,
+    cuFlushGPUDirectRDMAWrites, cuFuncGetAttribute, cuFuncGetModule, cuFuncSetAttribute,
+    cuFuncSetBlockShape, cuFuncSetCacheConfig, cuFuncSetSharedMemConfig, cuFuncSetSharedSize,
+    cuGetExportTable, cuGetProcAddress, cuGraphAddChildGraphNode, cuGraphAddDependencies,
+    cuGraphAddEmptyNode, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode,
+    cuGraphAddExternalSemaphoresSignalNode, cuGraphAddExternalSemaphoresWaitNode,
+    cuGraphAddHostNode, cuGraphAddKernelNode, cuGraphAddMemAllocNode, cuGraphAddMemFreeNode,
+    cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphChildGraphNodeGetGraph, cuGraphClone,
+    cuGraphCreate, cuGraphDebugDotPrint, cuGraphDestroy, cuGraphDestroyNode,
+    cuGraphEventRecordNodeGetEvent, cuGraphEventRecordNodeSetEvent, cuGraphEventWaitNodeGetEvent,
+    cuGraphEventWaitNodeSetEvent, cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy,
+    cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventWaitNodeSetEvent,
+    cuGraphExecExternalSemaphoresSignalNodeSetParams,
+    cuGraphExecExternalSemaphoresWaitNodeSetParams, cuGraphExecHostNodeSetParams,
+    cuGraphExecKernelNodeSetParams, cuGraphExecMemcpyNodeSetParams, cuGraphExecMemsetNodeSetParams,
+    cuGraphExecUpdate, cuGraphExternalSemaphoresSignalNodeGetParams,
+    cuGraphExternalSemaphoresSignalNodeSetParams, cuGraphExternalSemaphoresWaitNodeGetParams,
+    cuGraphExternalSemaphoresWaitNodeSetParams, cuGraphGetEdges, cuGraphGetNodes,
+    cuGraphGetRootNodes, cuGraphHostNodeGetParams, cuGraphHostNodeSetParams,
+    cuGraphInstantiateWithFlags, cuGraphInstantiate_v2, cuGraphKernelNodeCopyAttributes,
+    cuGraphKernelNodeGetAttribute, cuGraphKernelNodeGetParams, cuGraphKernelNodeSetAttribute,
+    cuGraphKernelNodeSetParams, cuGraphLaunch, cuGraphMemAllocNodeGetParams,
+    cuGraphMemFreeNodeGetParams, cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams,
+    cuGraphMemsetNodeGetParams, cuGraphMemsetNodeSetParams, cuGraphNodeFindInClone,
+    cuGraphNodeGetDependencies, cuGraphNodeGetDependentNodes, cuGraphNodeGetType,
+    cuGraphReleaseUserObject, cuGraphRemoveDependencies, cuGraphRetainUserObject, cuGraphUpload,
+    cuGraphicsMapResources, cuGraphicsResourceGetMappedMipmappedArray,
+    cuGraphicsResourceGetMappedPointer_v2, cuGraphicsResourceSetMapFlags_v2,
+    cuGraphicsSubResourceGetMappedArray, cuGraphicsUnmapResources, cuGraphicsUnregisterResource,
+    cuImportExternalMemory, cuImportExternalSemaphore, cuIpcCloseMemHandle, cuIpcGetEventHandle,
+    cuIpcGetMemHandle, cuIpcOpenEventHandle, cuIpcOpenMemHandle_v2, cuLaunch,
+    cuLaunchCooperativeKernel, cuLaunchCooperativeKernelMultiDevice, cuLaunchGrid,
+    cuLaunchGridAsync, cuLaunchHostFunc, cuLaunchKernel, cuLinkAddData_v2, cuLinkAddFile_v2,
+    cuLinkComplete, cuLinkCreate_v2, cuLinkDestroy, cuMemAddressFree, cuMemAddressReserve,
+    cuMemAdvise, cuMemAllocFromPoolAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemAllocPitch_v2,
+    cuMemCreate, cuMemExportToShareableHandle, cuMemGetAccess, cuMemGetAllocationGranularity,
+    cuMemGetAllocationPropertiesFromHandle, cuMemHostGetFlags, cuMemImportFromShareableHandle,
+    cuMemMap, cuMemMapArrayAsync, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolExportPointer,
+    cuMemPoolExportToShareableHandle, cuMemPoolGetAccess, cuMemPoolGetAttribute,
+    cuMemPoolImportFromShareableHandle, cuMemPoolImportPointer, cuMemPoolSetAccess,
+    cuMemPoolSetAttribute, cuMemPoolTrimTo, cuMemPrefetchAsync, cuMemRangeGetAttribute,
+    cuMemRangeGetAttributes, cuMemSetAccess, cuMemUnmap, cuMemcpy, cuMemcpy2DAsync_v2,
+    cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2, cuMemcpy3DAsync_v2, cuMemcpy3DPeer, cuMemcpy3DPeerAsync,
+    cuMemcpy3D_v2, cuMemcpyAsync, cuMemcpyAtoA_v2, cuMemcpyAtoD_v2, cuMemcpyAtoHAsync_v2,
+    cuMemcpyAtoH_v2, cuMemcpyDtoA_v2, cuMemcpyDtoD_v2, cuMemcpyHtoAAsync_v2, cuMemcpyHtoA_v2,
+    cuMemcpyPeer, cuMemcpyPeerAsync, cuMemsetD16Async, cuMemsetD16_v2, cuMemsetD2D16Async,
+    cuMemsetD2D16_v2, cuMemsetD2D32Async, cuMemsetD2D32_v2, cuMemsetD2D8Async, cuMemsetD2D8_v2,
+    cuMemsetD32Async, cuMemsetD32_v2, cuMipmappedArrayCreate, cuMipmappedArrayDestroy,
+    cuMipmappedArrayGetLevel, cuMipmappedArrayGetSparseProperties, cuModuleGetFunction,
+    cuModuleGetGlobal_v2, cuModuleGetSurfRef, cuModuleGetTexRef, cuModuleLoad, cuModuleLoadData,
+    cuModuleLoadDataEx, cuModuleLoadFatBinary, cuModuleUnload,
+    cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyMaxActiveBlocksPerMultiprocessor,
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxPotentialBlockSize,
+    cuOccupancyMaxPotentialBlockSizeWithFlags, cuParamSetSize, cuParamSetTexRef, cuParamSetf,
+    cuParamSeti, cuParamSetv, cuPointerGetAttribute, cuPointerSetAttribute, cuProfilerInitialize,
+    cuProfilerStart, cuProfilerStop, cuSignalExternalSemaphoresAsync, cuStreamAddCallback,
+    cuStreamAttachMemAsync, cuStreamBatchMemOp, cuStreamBeginCapture_v2, cuStreamCopyAttributes,
+    cuStreamCreateWithPriority, cuStreamEndCapture, cuStreamGetAttribute, cuStreamGetCaptureInfo,
+    cuStreamGetCaptureInfo_v2, cuStreamGetFlags, cuStreamGetPriority, cuStreamIsCapturing,
+    cuStreamSetAttribute, cuStreamUpdateCaptureDependencies, cuStreamWaitValue32,
+    cuStreamWaitValue64, cuStreamWriteValue32, cuStreamWriteValue64, cuSurfObjectCreate,
+    cuSurfObjectDestroy, cuSurfObjectGetResourceDesc, cuSurfRefGetArray, cuSurfRefSetArray,
+    cuTexObjectCreate, cuTexObjectDestroy, cuTexObjectGetResourceDesc,
+    cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc, cuTexRefCreate, cuTexRefDestroy,
+    cuTexRefGetAddressMode, cuTexRefGetAddress_v2, cuTexRefGetArray, cuTexRefGetBorderColor,
+    cuTexRefGetFilterMode, cuTexRefGetFlags, cuTexRefGetFormat, cuTexRefGetMaxAnisotropy,
+    cuTexRefGetMipmapFilterMode, cuTexRefGetMipmapLevelBias, cuTexRefGetMipmapLevelClamp,
+    cuTexRefGetMipmappedArray, cuTexRefSetAddress2D_v3, cuTexRefSetAddressMode,
+    cuTexRefSetAddress_v2, cuTexRefSetArray, cuTexRefSetBorderColor, cuTexRefSetFilterMode,
+    cuTexRefSetFlags, cuTexRefSetFormat, cuTexRefSetMaxAnisotropy, cuTexRefSetMipmapFilterMode,
+    cuTexRefSetMipmapLevelBias, cuTexRefSetMipmapLevelClamp, cuTexRefSetMipmappedArray,
+    cuThreadExchangeStreamCaptureMode, cuUserObjectCreate, cuUserObjectRelease, cuUserObjectRetain,
+    cuWaitExternalSemaphoresAsync,
+}

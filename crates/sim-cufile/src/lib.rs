@@ -1,0 +1,85 @@
+//! A stand-in for `libcufile.so.0`, for tests on machines without a GPU.
+//!
+//! It has the C interface of the real one and is reached the same way, through the dynamic loader;
+//! nothing links it. `cargo xtask sim -- PROGRAM` runs a program with it, and tests find it with
+//! `xtask::simulator`. It reads and writes real files, and the memory and the streams of the
+//! simulated driver (`crates/sim-cuda`), which it finds in the process. Its structures are written
+//! down apart from those of the crate that loads the real library, so that the two check one another.
+//!
+//! It does what was measured on the real library, and where that is not known, what is harder.
+//!
+//! | thing | here |
+//! |---|---|
+//! | a version | each is a file of its own, without the functions that came later: 1.11 to 1.20. It chooses the layout of statistics, the defaults, and what is said without a libcuda |
+//! | a handle | `0xABABABAB << 32` and the descriptor's number. A request goes to whatever file has the number by then; where that is another one it is counted and named |
+//! | parameters of a request in a stream | are read when its turn has come. A count is written later than the bytes. A stream that is full holds its submitter up |
+//! | memory that is not registered | will do, but in a stream only from its start |
+//! | a result | -1 with a code in `errno`, the negative of a code, or the negative of an `errno`; beside a success `errno` is dirty, and so is CUDA's code |
+//! | the last close | ends all registrations; later calls open again |
+//! | the log | is made in the current folder, as `SIMULATED-cufile.log`, unless something says otherwise |
+//! | the end of the process | aborts where the real one crashes: 1.15 with statistics at level 3 left open, and a close while the process exits |
+//! | misuse | what would read another file, write before a buffer, or end what is in flight is named on the error output, and counted |
+//!
+//! There is no `cufile.json`, and no `/proc/driver/nvidia-fs`. Bandwidths, latencies and histograms
+//! are 0. What nvidia-fs does is not simulated, but that it is told to have been taken.
+//!
+//! # Settings
+//!
+//! | variable | |
+//! |---|---|
+//! | `TOKIO_CUFILE_SIMULATE` | must be 1, or every call gives 5033. `sim_cufile_opt_in` is the same from within |
+//! | `TOKIO_CUFILE_SIM_SEED` | 0 unless said |
+//! | `TOKIO_CUFILE_SIM_CUFILE_FAULTS` | a script as below |
+//! | `TOKIO_CUFILE_SIM_CUFILE_PATH` | the path that is there: `posix` unless said, `nvidia-fs`, `p2pdma` |
+//! | `TOKIO_CUFILE_SIM_CUFILE_BAR_KB` | KiB of each GPU that can be registered, 16 GiB unless said; more is 5036 |
+//! | `TOKIO_CUFILE_SIM_CUFILE_BACKLOG` | requests that a stream holds before it blocks, 64 unless said |
+//! | `CUFILE_FORCE_COMPAT_MODE`, `CUFILE_ALLOW_COMPAT_MODE`, `CUFILE_LOGGING_LEVEL`, `CUFILE_LOGFILE_PATH` | as the real library takes them |
+//!
+//! # Faults
+//!
+//! ```text
+//! script  = rule *( ";" rule )
+//! rule    = [ scope "/" ] subject ":" action *( "," word )
+//! scope   = ORDINAL            the device of the thread's context, or of the memory in a stream
+//!         | TEXT               a part of the path of the file
+//! subject = NAME               an entry point, under the name it is exported by
+//!         | "*"                every entry point
+//!         | "@read" | "@write" a request in a stream or a batch, in its turn
+//!         | "@*"               both
+//! action  = "fail=" NUMBER     does nothing; a code from 5001 on, or an errno
+//!         | "act-fail=" NUMBER a call: does what it should, and fails all the same
+//!         | "slow=" MICROS     waits first
+//!         | "never"            does not begin before the faults are cleared
+//!                              (cuFileRead, cuFileWrite, their vectors, and work:)
+//!         | "short=" BYTES     moves no more than that
+//!         | "long=" BYTES      tells that many more than it moved
+//!         | "return=" NUMBER   does nothing and tells this, whatever it is
+//!         | "flip"             one bit of a read is wrong
+//!         | "path=" NAME       is told to have gone by that path
+//! word    = when: as in the scripts of the simulated driver
+//! ```
+//!
+//! A rule without a word about when fires each time; there are at most 16. An example:
+//! `model.bin/cuFileHandleRegister:fail=5030;1/cuFileBufRegister:fail=5036,from=3;@read:path=posix,from=10`.
+//!
+//! # Functions for tests
+//!
+//! `exports/control.rs` has them: `sim_cufile_opt_in`, `sim_cufile_fault_set`,
+//! `sim_cufile_faults_clear`, `sim_cufile_stats`, `sim_cufile_calls`.
+
+mod batch;
+mod call;
+mod code;
+mod cuda;
+mod driver;
+mod entry;
+mod exports;
+mod faults;
+mod os;
+mod params;
+mod settings;
+mod state;
+mod stats;
+mod stream;
+mod transfer;
+mod version;

@@ -1,0 +1,70 @@
+//! Settings of the cuFile backend.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Whether libcufile counts by which way bytes go: the only proof of the path that it has.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CuFileStats {
+    /// It does not. Receipts say `cufile-unverified`, unless nvidia-fs itself counts.
+    #[default]
+    Off,
+    /// It does (level 3), from 1.16 on: 1.15 crashes at the exit of a process that has not called
+    /// [`Engine::shutdown`](crate::Engine::shutdown) with that level (measured).
+    On,
+    /// On 1.15 too. For programs that shut their engine down before they end.
+    OnWithShutdown,
+}
+
+/// How the engine uses libcufile.
+///
+/// There is one libcufile in a process. The first engine that opens it fixes what `library` and
+/// `stats` say: to an engine that asks for something else, cuFile is not available, with that reason.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CuFileConfig {
+    /// A file to load libcufile from, instead of looking for it. Default: none. What is looked for
+    /// is `libcufile.so.0`, `libcufile.so` and `libcufile.so.1` on the loader's path, and then in
+    /// `/usr/local/cuda/lib64`.
+    pub library: Option<PathBuf>,
+    /// The least bytes of an operation on device memory that go by cuFile in a file whose
+    /// [`compat_mode`](crate::Config::compat_mode) is `Auto`; smaller ones take the compat backend.
+    /// Default: 16 KiB, KvikIO's.
+    pub gds_threshold: usize,
+    /// The same for single file systems, by the name that `/proc/mounts` has for them (`lustre`,
+    /// `ext4`): what `posix_gds_min_kb` is to cuFile. Default: none.
+    pub gds_threshold_of: Vec<(String, usize)>,
+    /// Default: [`CuFileStats::Off`].
+    pub stats: CuFileStats,
+    /// How long libcufile may take to open. Some versions never return; their thread is lost then,
+    /// and cuFile is not available. Default: 20 s.
+    pub open_limit: Duration,
+    /// Where the process file system is mounted, in which nvidia-fs and the list of kernel modules
+    /// are looked for. libcufile looks into `/proc` whatever this says. Default: `/proc`.
+    pub proc_dir: PathBuf,
+}
+
+impl Default for CuFileConfig {
+    fn default() -> Self {
+        Self {
+            library: None,
+            gds_threshold: 16 << 10,
+            gds_threshold_of: Vec::new(),
+            stats: CuFileStats::Off,
+            open_limit: Duration::from_secs(20),
+            proc_dir: PathBuf::from("/proc"),
+        }
+    }
+}
+
+impl CuFileConfig {
+    /// The threshold of a file system of that name.
+    pub(crate) fn threshold(&self, file_system: Option<&str>) -> usize {
+        let own = self
+            .gds_threshold_of
+            .iter()
+            .find(|(name, _)| Some(name.as_str()) == file_system);
+        own.map_or(self.gds_threshold, |(_, bytes)| *bytes)
+    }
+}

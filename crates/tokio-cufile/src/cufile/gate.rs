@@ -1,0 +1,86 @@
+//! What is looked at before libcufile is called: there are versions that never return from their
+//! first call, that abort the process, or that crash without descriptors 0 to 2.
+
+use std::fs;
+use std::path::Path;
+
+use nvidia_dl::cufile::Version;
+
+use super::Absent;
+use super::given::Given;
+
+/// From this version on the library reads the list of kernel modules, and without one it loops for
+/// ever where it finds no GPU (measured).
+const READS_MODULES: Version = Version(1160);
+
+/// Whether anything speaks for GPUDirect Storage, without a call to the library.
+///
+/// # Errors
+///
+/// What does not.
+pub(super) fn expects_direct(proc_dir: &Path, given: &Given) -> Result<(), Absent> {
+    let module = proc_dir.join("driver/nvidia-fs");
+    if module.exists() || given.wants_p2pdma() {
+        return Ok(());
+    }
+    let shown = module.display();
+    Err(format!(
+        "GPUDirect Storage is not to be expected: there is no nvidia-fs ({shown}), P2PDMA is not asked \
+         for, and to cuFile's own compatibility mode the compat backend is preferred"
+    )
+    .into())
+}
+
+/// Whether the library may be opened.
+///
+/// # Errors
+///
+/// Why it may not.
+pub(super) fn check(version: Option<Version>, proc_dir: &Path) -> Result<(), Absent> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy().to_ascii_lowercase();
+    if release.contains("microsoft") || release.contains("wsl") {
+        return Err("in WSL libcufile may abort the process".into());
+    }
+    let modules = proc_dir.join("modules");
+    let reads_modules = version.is_some_and(|version| version >= READS_MODULES);
+    if let (true, Err(error)) = (reads_modules, fs::File::open(&modules)) {
+        let shown = modules.display();
+        return Err(format!("without {shown} this libcufile may never return: {error}").into());
+    }
+    for number in 0..=2 {
+        if !Path::new("/proc/self/fd").join(number.to_string()).exists() {
+            return Err(format!(
+                "descriptor {number} is closed, and libcufile closes or uses whatever has its number"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_nvidia_fs_the_library_is_not_even_loaded() {
+        let proc_dir = tempfile::tempdir().unwrap();
+        let nothing = Given::default();
+        let reason = expects_direct(proc_dir.path(), &nothing).unwrap_err();
+        assert!(reason.contains("no nvidia-fs"), "{reason}");
+        fs::create_dir_all(proc_dir.path().join("driver/nvidia-fs")).unwrap();
+        assert_eq!(expects_direct(proc_dir.path(), &nothing), Ok(()));
+    }
+
+    #[test]
+    fn a_version_that_reads_the_modules_is_not_opened_where_there_are_none() {
+        let proc_dir = tempfile::tempdir().unwrap();
+        let refused = |version| check(version, proc_dir.path()).err();
+        assert_eq!((refused(None), refused(Some(Version(1150)))), (None, None));
+        let reason = refused(Some(Version(1160))).unwrap();
+        assert!(reason.contains("modules"), "{reason}");
+        fs::write(proc_dir.path().join("modules"), "").unwrap();
+        assert_eq!(refused(Some(Version(1200))), None);
+    }
+}

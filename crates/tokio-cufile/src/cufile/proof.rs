@@ -1,0 +1,178 @@
+//! Which way bytes went, as far as it can be seen.
+//!
+//! cuFile does not say it of a call. Its counters are the process's, by path and GPU; those of
+//! nvidia-fs are the whole machine's. So a path is claimed for a request only where no other path was
+//! counted while it ran.
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nvidia_dl::cufile::{Library, PathCounts};
+
+use crate::plan::Kind;
+use crate::receipt::DataPath;
+
+/// How a session tells paths.
+#[derive(Debug)]
+pub(super) struct Proof {
+    library: &'static Library,
+    /// The library counts.
+    counts: bool,
+    /// nvidia-fs's counters, where its absence from them proves something.
+    nvidia_fs: Option<PathBuf>,
+}
+
+/// What had been counted when a request began.
+#[derive(Debug)]
+pub(super) struct Window<'a> {
+    proof: &'a Proof,
+    kind: Kind,
+    library: Option<PathCounts>,
+    nvidia_fs: Option<u64>,
+}
+
+impl Proof {
+    pub(super) fn new(
+        library: &'static Library,
+        counts: bool,
+        proc_dir: &Path,
+        p2pdma: bool,
+    ) -> Self {
+        Self {
+            library,
+            counts,
+            // What did not go by nvidia-fs may have gone by P2PDMA.
+            nvidia_fs: (!p2pdma).then(|| proc_dir.join("driver/nvidia-fs/stats")),
+        }
+    }
+
+    pub(super) fn begin(&self, kind: Kind) -> Window<'_> {
+        Window {
+            proof: self,
+            kind,
+            library: self.library_counts(kind),
+            nvidia_fs: self.nvidia_fs_count(kind),
+        }
+    }
+
+    fn library_counts(&self, kind: Kind) -> Option<PathCounts> {
+        let stats = self.counts.then(|| self.library.stats_l3())?.ok()?;
+        Some(match kind {
+            Kind::Read => stats.reads_by_path(),
+            Kind::Write => stats.writes_by_path(),
+        })
+    }
+
+    fn nvidia_fs_count(&self, kind: Kind) -> Option<u64> {
+        if self.counts {
+            return None; // The better witness is there.
+        }
+        let text = fs::read_to_string(self.nvidia_fs.as_ref()?).ok()?;
+        requests_counted(&text, kind)
+    }
+}
+
+impl Window<'_> {
+    /// The path of what was moved since, and why no other is named.
+    pub(super) fn end(self) -> (DataPath, Option<Cow<'static, str>>) {
+        if let (Some(before), Some(now)) = (self.library, self.proof.library_counts(self.kind)) {
+            return judge(now.since(before));
+        }
+        match (self.nvidia_fs, self.proof.nvidia_fs_count(self.kind)) {
+            (Some(before), Some(now)) if now == before => (
+                DataPath::CufilePosix,
+                Some("nvidia-fs counted nothing meanwhile, and there is no P2PDMA".into()),
+            ),
+            (Some(_), Some(_)) => (
+                DataPath::CufileUnverified,
+                Some("nvidia-fs counted requests meanwhile, and does not say whose".into()),
+            ),
+            _ => (DataPath::CufileUnverified, None),
+        }
+    }
+}
+
+/// What counts say of everything that was under way meanwhile.
+fn judge(moved: PathCounts) -> (DataPath, Option<Cow<'static, str>>) {
+    let paths = [
+        (DataPath::NvidiaFs, moved.nvidia_fs),
+        (DataPath::P2pDma, moved.p2pdma),
+        (DataPath::CufilePosix, moved.posix),
+    ];
+    let mut counted = paths.iter().filter(|(_, requests)| *requests > 0);
+    match (counted.next(), counted.next()) {
+        (Some(&(path, _)), None) => (path, None),
+        (Some(_), Some(_)) => (
+            DataPath::CufileUnverified,
+            Some("cuFile moved bytes by several paths at that time".into()),
+        ),
+        (None, _) => (
+            DataPath::CufileUnverified,
+            Some("cuFile counted nothing meanwhile".into()),
+        ),
+    }
+}
+
+/// Requests that nvidia-fs has counted, from the text that it shows; `None` where it does not count.
+fn requests_counted(text: &str, kind: Kind) -> Option<u64> {
+    if !text.contains("IO stats: Enabled") {
+        return None;
+    }
+    let name = match kind {
+        Kind::Read => "Reads",
+        Kind::Write => "Writes",
+    };
+    text.lines().find_map(|line| {
+        let (label, values) = line.split_once(':')?;
+        let count = values
+            .split_whitespace()
+            .find_map(|value| value.strip_prefix("n="))?;
+        (label.trim() == name).then(|| count.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(p2pdma: u64, nvidia_fs: u64, posix: u64) -> PathCounts {
+        let mut counts = PathCounts::default();
+        (counts.p2pdma, counts.nvidia_fs, counts.posix) = (p2pdma, nvidia_fs, posix);
+        counts
+    }
+
+    #[test]
+    fn a_path_is_claimed_only_where_no_other_was_counted() {
+        let path = |moved| judge(moved).0;
+        assert_eq!(path(counts(0, 7, 0)), DataPath::NvidiaFs);
+        assert_eq!(path(counts(1, 0, 0)), DataPath::P2pDma);
+        assert_eq!(path(counts(0, 0, 4)), DataPath::CufilePosix);
+        for mixed in [
+            counts(0, 7, 1),
+            counts(1, 1, 0),
+            counts(1, 1, 1),
+            counts(0, 0, 0),
+        ] {
+            let (path, why) = judge(mixed);
+            assert!(
+                path == DataPath::CufileUnverified && why.is_some(),
+                "{mixed:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_nvidia_fs_counts_is_read_from_its_text() {
+        let text = "GDS Version: 1.7.0.149\nNVFS statistics(ver: 4.0)\n\
+                    IO stats: Enabled, peer IO stats: Enabled\n\n\
+                    Reads     : n=12 ok=11 err=1 readMiB=40 io_state_err=0\n\
+                    Reads     : Bandwidth(MiB/s)=3 Avg-Latency(usec)=5\n\
+                    Sparse Reads : n=3 io=0 holes=0 pages=0\n\
+                    Writes    : n=5 ok=5 err=0 writeMiB=20\n";
+        assert_eq!(requests_counted(text, Kind::Read), Some(12));
+        assert_eq!(requests_counted(text, Kind::Write), Some(5));
+        let off = text.replace("IO stats: Enabled", "IO stats: Disabled");
+        assert_eq!(requests_counted(&off, Kind::Read), None);
+    }
+}

@@ -1,0 +1,426 @@
+//! The simulated libcufile as a test steers it, and processes of their own to do that in.
+//!
+//! There is one libcufile in a process: what is open, set and counted is everybody's. So a test that
+//! changes more than a fault runs again in a process with a [`World`] of its own; the others take
+//! turns, as all tests on simulated devices do.
+#![allow(
+    unsafe_code,
+    reason = "calls functions of a library that is loaded at run time"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a child is given the loader's path with a folder more"
+)]
+
+use std::env;
+use std::ffi::{CString, c_char};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use tokio_cufile::{
+    AsyncCuFile, CompatMode, CuFileConfig, DeviceBuffer, Engine, EngineBuilder, Enqueue, IoBuf,
+    OpenOptions, Transfer,
+};
+use xtask::simulator;
+
+use crate::bench::{self, block_on};
+use crate::child::{self, Child};
+use crate::sim::{self, Lease, Sim};
+use crate::skip::skip;
+use crate::{gpu, life};
+
+type Script = unsafe extern "C" fn(*const c_char) -> i32;
+type Clear = unsafe extern "C" fn() -> i32;
+type Counts = unsafe extern "C" fn(*mut u64) -> i32;
+type Calls = unsafe extern "C" fn(*const c_char) -> i64;
+
+/// The simulated library of this process.
+#[derive(Debug)]
+pub struct CufileSim {
+    set: Script,
+    clear: Clear,
+    counts: Counts,
+    calls: Calls,
+    _library: Library,
+}
+
+macro_rules! counts {
+    ($($field:ident,)*) => {
+        /// What the library counts; `exports/control.rs` of the simulator says what each is.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the names say it")]
+        pub struct CufileStats {
+            $(pub $field: u64,)*
+        }
+
+        impl CufileStats {
+            const COUNT: usize = [$(stringify!($field)),*].len();
+
+            const fn from_words(words: [u64; Self::COUNT]) -> Self {
+                let [$($field),*] = words;
+                Self { $($field),* }
+            }
+        }
+    };
+}
+
+counts! {
+    size, calls, rules, faults_fired, opens, files, buffers, streams, freed_buffers,
+    pieces_by_nvidia_fs, pieces_by_p2pdma, pieces_by_posix,
+    stale_files, files_ended_in_flight, files_closed_early, buffers_ended_in_flight,
+    streams_ended_in_flight, closed_with_files, negative_offsets, abandoned, in_flight_max,
+    blocked_submissions, elsewhere,
+}
+
+impl CufileStats {
+    /// What would do harm with the real library: nothing may ever be counted here.
+    #[must_use]
+    pub const fn harm(&self) -> u64 {
+        self.freed_buffers
+            + self.stale_files
+            + self.files_ended_in_flight
+            + self.files_closed_early
+            + self.buffers_ended_in_flight
+            + self.streams_ended_in_flight
+            + self.closed_with_files
+            + self.negative_offsets
+    }
+}
+
+impl CufileSim {
+    /// The library, which the engine may or may not have loaded yet.
+    ///
+    /// # Panics
+    ///
+    /// When it is not on the loader's path.
+    #[must_use]
+    pub fn get() -> &'static Self {
+        static SIM: OnceLock<CufileSim> = OnceLock::new();
+        SIM.get_or_init(|| Self::load().expect("the simulated libcufile is on the loader's path"))
+    }
+
+    fn load() -> Result<Self, libloading::Error> {
+        // SAFETY: the library does nothing when it is loaded.
+        let library = unsafe { Library::open(Some("libcufile.so.0"), RTLD_NOW | RTLD_LOCAL) }?;
+        // SAFETY: the signatures are those of the simulator's functions.
+        let set = *unsafe { library.get::<Script>("sim_cufile_fault_set\0") }?;
+        // SAFETY: as above.
+        let clear = *unsafe { library.get::<Clear>("sim_cufile_faults_clear\0") }?;
+        // SAFETY: as above.
+        let counts = *unsafe { library.get::<Counts>("sim_cufile_stats\0") }?;
+        // SAFETY: as above.
+        let calls = *unsafe { library.get::<Calls>("sim_cufile_calls\0") }?;
+        Ok(Self {
+            set,
+            clear,
+            counts,
+            calls,
+            _library: library,
+        })
+    }
+
+    /// Adds faults, in the words of the simulator.
+    ///
+    /// # Panics
+    ///
+    /// When it does not understand them.
+    pub fn fault(&self, script: &str) {
+        let text = CString::new(script).expect("a text");
+        // SAFETY: the text ends in 0.
+        let set = unsafe { (self.set)(text.as_ptr()) };
+        assert_eq!(set, 0, "`{script}`");
+    }
+
+    /// Ends all faults; what hangs goes on.
+    pub fn clear(&self) {
+        // SAFETY: takes nothing.
+        let _ = unsafe { (self.clear)() };
+    }
+
+    /// The counts now.
+    ///
+    /// # Panics
+    ///
+    /// When the simulator does not tell.
+    #[must_use]
+    pub fn stats(&self) -> CufileStats {
+        let mut words = [0; CufileStats::COUNT];
+        words[0] = (words.len() * size_of::<u64>()) as u64;
+        // SAFETY: the first word says for how much there is room.
+        let told = unsafe { (self.counts)(words.as_mut_ptr()) };
+        assert_eq!(told, 0, "the simulator tells its counts");
+        CufileStats::from_words(words)
+    }
+
+    /// How often an entry point was called.
+    ///
+    /// # Panics
+    ///
+    /// When there is none of that name.
+    #[must_use]
+    pub fn calls(&self, name: &str) -> u64 {
+        let text = CString::new(name).expect("a name");
+        // SAFETY: the text ends in 0.
+        let calls = unsafe { (self.calls)(text.as_ptr()) };
+        u64::try_from(calls).unwrap_or_else(|_| panic!("no entry point is called {name}"))
+    }
+
+    /// Fails where anything was done that would do harm with the real library, or was called by a
+    /// thread that is none of the engine's.
+    ///
+    /// # Panics
+    ///
+    /// Where it was.
+    #[track_caller]
+    pub fn assert_no_harm(&self) {
+        let stats = self.stats();
+        assert_eq!((stats.harm(), stats.elsewhere), (0, 0), "{stats:?}");
+    }
+}
+
+/// Settings that only a process of its own can have.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a world is nothing until it is entered"]
+pub struct World {
+    version: Option<&'static str>,
+    lacking: Option<&'static str>,
+    path: Option<PathBuf>,
+    variables: Vec<(&'static str, String)>,
+    removed: Vec<&'static str>,
+}
+
+impl World {
+    /// The latest library, with nothing wrong.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another version of the library.
+    pub const fn version(mut self, version: &'static str) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    /// A library without a function.
+    pub const fn lacking(mut self, symbol: &'static str) -> Self {
+        self.lacking = Some(symbol);
+        self
+    }
+
+    /// The way that bytes of device memory go: `nvidia-fs`, `p2pdma`, `posix`.
+    pub fn by(self, path: &str) -> Self {
+        self.with("TOKIO_CUFILE_SIM_CUFILE_PATH", path)
+    }
+
+    /// A variable.
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
+    /// Without a variable.
+    pub fn without(mut self, name: &'static str) -> Self {
+        self.removed.push(name);
+        self
+    }
+
+    /// Where the loader looks, instead of where the simulated libraries are.
+    pub fn loaded_from(mut self, folder: &Path) -> Self {
+        self.path = Some(folder.to_owned());
+        self
+    }
+
+    /// Runs the calling test again in a process like that, to its end, and gives `None` when it has
+    /// passed. In that process: the directory to work in.
+    ///
+    /// # Panics
+    ///
+    /// When the test fails there.
+    #[must_use = "the process that is not it returns"]
+    #[track_caller]
+    pub fn enter(self) -> Option<PathBuf> {
+        enter_each(&[self])
+    }
+
+    fn run(&self) {
+        let home = tempfile::tempdir_in(bench::disk()).expect("a folder");
+        let mut child = Child::new::<&str>(&[], home.path())
+            .without("TOKIO_CUFILE_SIM_CUFILE_FAULTS")
+            .without("CUFILE_FORCE_COMPAT_MODE");
+        if let Some(folder) = self.library() {
+            child = child.with("LD_LIBRARY_PATH", folder);
+        }
+        for (name, value) in &self.variables {
+            child = child.with(name, value);
+        }
+        for name in &self.removed {
+            child = child.without(name);
+        }
+        // Shown when it fails.
+        eprintln!("{self:?}");
+        child.run();
+    }
+
+    fn library(&self) -> Option<String> {
+        if let Some(path) = &self.path {
+            return Some(path.display().to_string());
+        }
+        if self.version.is_none() && self.lacking.is_none() {
+            return None;
+        }
+        let folder = simulator::cufile_of(self.version.unwrap_or("1.20"), self.lacking);
+        let folder = folder.expect("the library can be made");
+        let before = env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        Some(format!("{}:{before}", folder.display()))
+    }
+}
+
+/// As [`World::enter`], for one process after the other.
+///
+/// # Panics
+///
+/// When the test fails in one.
+#[must_use = "the process that is none of them returns"]
+#[track_caller]
+pub fn enter_each(worlds: &[World]) -> Option<PathBuf> {
+    if let Some(directory) = child::directory() {
+        return Some(directory);
+    }
+    if sim::is_asked_for() {
+        worlds.iter().for_each(World::run);
+    } else {
+        skip("needs-simulator", "it was not asked for: `cargo xtask sim`");
+    }
+    None
+}
+
+/// A `/proc` with nvidia-fs, in a directory.
+///
+/// # Panics
+///
+/// When it cannot be made.
+#[must_use]
+pub fn with_nvidia_fs(directory: &Path) -> CuFileConfig {
+    let proc_dir = directory.join("proc");
+    fs::create_dir_all(proc_dir.join("driver/nvidia-fs")).expect("a folder");
+    fs::write(proc_dir.join("modules"), "").expect("a file");
+    let mut config = bench::simulated_cufile();
+    config.proc_dir = proc_dir;
+    config
+}
+
+/// An engine that uses cuFile, a device, and a directory.
+#[derive(Debug)]
+pub struct Bed {
+    /// The library.
+    pub cufile: &'static CufileSim,
+    /// The device.
+    pub device: Lease,
+    /// The engine.
+    pub engine: Engine,
+    directory: PathBuf,
+}
+
+impl Bed {
+    /// An engine of these settings, whose files cuFile alone serves unless they say otherwise.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be had, and where no simulator was asked for.
+    #[must_use]
+    pub fn new(directory: &Path, change: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Self {
+        let sim = Sim::need().expect("the simulator is asked for");
+        Self::on(sim, directory, change)
+    }
+
+    /// The same, where the simulator is known to be there.
+    ///
+    /// # Panics
+    ///
+    /// When the engine cannot be had.
+    #[must_use]
+    pub fn on(
+        sim: &'static Sim,
+        directory: &Path,
+        change: impl FnOnce(EngineBuilder) -> EngineBuilder,
+    ) -> Self {
+        let builder = Engine::builder()
+            .compat_mode(CompatMode::Off)
+            .cufile(bench::simulated_cufile());
+        Self {
+            cufile: CufileSim::get(),
+            device: sim.lease(),
+            engine: change(builder).build_blocking().expect("an engine"),
+            directory: directory.to_owned(),
+        }
+    }
+
+    /// Where a file of that name lies.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// A new file with that content, open for both.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be had.
+    #[must_use]
+    pub fn file(&self, name: &str, content: &[u8]) -> AsyncCuFile {
+        fs::write(self.path(name), content).expect("the content can be written");
+        self.open(name).expect("the file opens")
+    }
+
+    /// Opens what is there for both.
+    ///
+    /// # Errors
+    ///
+    /// As opening gives.
+    pub fn open(&self, name: &str) -> tokio_cufile::Result<AsyncCuFile> {
+        let options = OpenOptions::new().read(true).write(true);
+        block_on(options.open(&self.engine, self.path(name)))
+    }
+
+    /// Device memory with that content.
+    #[must_use]
+    pub fn buffer(&self, content: &[u8]) -> DeviceBuffer {
+        block_on(gpu::buffer(&self.engine, self.device.ordinal, content))
+    }
+
+    /// All that is in a buffer.
+    #[must_use]
+    pub fn content(&self, buffer: DeviceBuffer) -> Vec<u8> {
+        block_on(gpu::content(&self.engine, buffer))
+    }
+
+    /// Shuts the engine down, and checks that everything was given back in order: nothing is left
+    /// on the device, nothing in the library, which is closed.
+    ///
+    /// # Panics
+    ///
+    /// When something is left, or harm was done.
+    #[track_caller]
+    pub fn end(self) {
+        life::until_idle(&self.engine);
+        let report = block_on(self.engine.shutdown());
+        assert_eq!(report.quarantined, 0);
+        assert!(report.lost_writes.is_empty(), "{:?}", report.lost_writes);
+        let stats = self.cufile.stats();
+        let left = (stats.opens, stats.files, stats.buffers);
+        assert_eq!(left, (0, 0, 0), "{stats:?}");
+        drop(self.engine);
+        self.cufile.assert_no_harm();
+        self.device.assert_all_gone();
+        self.cufile.clear();
+    }
+}
+
+/// Puts an operation into a stream that a test has made, and keeps until the operation has ended.
+pub fn enqueue<B: IoBuf>(transfer: Transfer<B>, stream: usize) -> Enqueue<B> {
+    // SAFETY: the stream is of the memory's device, and the test keeps it.
+    unsafe { transfer.enqueue_on(ptr::without_provenance_mut(stream)) }
+}
