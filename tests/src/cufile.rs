@@ -12,6 +12,7 @@
     reason = "a child is given the loader's path with a folder more"
 )]
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{CString, c_char};
 use std::fs;
@@ -168,6 +169,13 @@ impl CufileSim {
         u64::try_from(calls).unwrap_or_else(|_| panic!("no entry point is called {name}"))
     }
 
+    fn count(&self, name: &str) -> u64 {
+        match name {
+            FIRED => self.stats().faults_fired,
+            name => self.calls(name),
+        }
+    }
+
     /// Fails where anything was done that would do harm with the real library, or was called by a
     /// thread that is none of the engine's.
     ///
@@ -322,7 +330,25 @@ pub struct Bed {
     /// The engine.
     pub engine: Engine,
     directory: PathBuf,
+    /// What other tests of the process have made of the counts.
+    before: BTreeMap<&'static str, u64>,
 }
+
+/// What a bed counts from its beginning on.
+const COUNTED: [&str; 10] = [
+    FIRED,
+    "cuFileDriverOpen",
+    "cuFileDriverClose_v2",
+    "cuFileHandleRegister",
+    "cuFileBufRegister",
+    "cuFileBufDeregister",
+    "cuFileRead",
+    "cuFileWrite",
+    "cuFileReadAsync",
+    "cuFileWriteAsync",
+];
+
+const FIRED: &str = "faults fired";
 
 impl Bed {
     /// An engine of these settings, whose files cuFile alone serves unless they say otherwise.
@@ -350,12 +376,33 @@ impl Bed {
         let builder = Engine::builder()
             .compat_mode(CompatMode::Off)
             .cufile(bench::simulated_cufile());
+        let cufile = CufileSim::get();
+        // A test before this one may have failed.
+        cufile.clear();
+        let before = COUNTED.map(|name| (name, cufile.count(name)));
         Self {
-            cufile: CufileSim::get(),
+            cufile,
+            before: before.into(),
             device: sim.lease(),
             engine: change(builder).build_blocking().expect("an engine"),
             directory: directory.to_owned(),
         }
+    }
+
+    /// How often an entry point was called since the engine was built.
+    ///
+    /// # Panics
+    ///
+    /// When nobody counts it.
+    #[must_use]
+    pub fn calls(&self, name: &str) -> u64 {
+        self.cufile.count(name) - self.before[name]
+    }
+
+    /// How often any fault has fired since.
+    #[must_use]
+    pub fn fired(&self) -> u64 {
+        self.calls(FIRED)
     }
 
     /// Where a file of that name lies.

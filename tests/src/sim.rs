@@ -445,6 +445,16 @@ impl User<'_> {
         self.call(|api, _: *mut usize| api.cuStreamSynchronize(stream));
     }
 
+    /// Waits for the whole device; what the driver says of that.
+    #[must_use]
+    pub fn synchronize_all(&self) -> i32 {
+        let bound = self.lease.sim.bind(self.lease.ordinal);
+        match bound {
+            0 => self.api().cuCtxSynchronize(),
+            error => error,
+        }
+    }
+
     /// Device memory.
     #[must_use]
     pub fn alloc(&self, len: usize) -> u64 {

@@ -79,7 +79,7 @@ fn a_refused_file_goes_by_compat_where_it_may() {
     let done = block_on(file.read_exact_at(buffer, 0)).unwrap();
     assert_eq!(*done.receipt.route, route);
     pattern::assert_same(&bed.content(done.buf), &content);
-    assert_eq!(bed.cufile.calls("cuFileRead"), 0);
+    assert_eq!(bed.calls("cuFileRead"), 0);
     drop(file);
     bed.end();
 }
@@ -97,7 +97,7 @@ fn a_file_that_only_appends_or_is_none_gives_the_same_error_as_elsewhere() {
     let appended = fs::File::options().append(true).create(true).open(path);
     let error = block_on(AsyncCuFile::from_std(&bed.engine, appended.unwrap())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert_eq!(bed.cufile.calls("cuFileHandleRegister"), 0);
+    assert_eq!(bed.calls("cuFileHandleRegister"), 0);
     bed.end();
 }
 
@@ -127,7 +127,7 @@ fn an_open_that_is_dropped_leaves_nothing_registered() {
     fs::write(bed.path("file"), b"content").unwrap();
     bed.cufile.fault("cuFileHandleRegister:never,nth=1");
     let open = AsyncCuFile::open(&bed.engine, bed.path("file")).start();
-    until(|| bed.cufile.stats().faults_fired == 1);
+    until(|| bed.fired() == 1);
     drop(open);
     bed.cufile.clear();
     until(|| bed.engine.stats().operations_live == 0);
@@ -150,7 +150,7 @@ fn a_dropped_file_keeps_handle_and_number_until_the_last_operation_has_ended() {
             file.read_exact_at(buffer, index * BLOCK as u64).start()
         })
         .collect();
-    until(|| bed.cufile.stats().faults_fired == 4);
+    until(|| bed.fired() == 4);
     drop(file);
     // Whatever number is free is taken, by cuFile's files and by others.
     let others: Vec<_> = (0..8)
@@ -253,7 +253,7 @@ fn options_of_one_file_override_the_engines() {
     for (file, calls) in [(&on, 0), (&auto, 0), (&off, 1)] {
         let done = block_on(file.read_exact_at(bed.buffer(&[0; BLOCK]), 0)).unwrap();
         assert_eq!(bed.content(done.buf), [3; BLOCK]);
-        assert_eq!(bed.cufile.calls("cuFileRead"), calls, "{}", file.route());
+        assert_eq!(bed.calls("cuFileRead"), calls, "{}", file.route());
     }
     drop((on, auto, off));
     bed.end();
