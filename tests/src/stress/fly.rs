@@ -494,9 +494,11 @@ where
     }
 }
 
+type InFlight<G, A> = (Flight<G, A>, Held<<G as Ground>::Part>);
+
 struct Waiting<G: Ground, A> {
     /// Until it has come back.
-    flight: Option<(Flight<G, A>, Held<G::Part>)>,
+    flight: Option<InFlight<G, A>>,
     written: Option<Written>,
 }
 
