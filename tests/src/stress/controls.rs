@@ -33,7 +33,10 @@ pub(super) fn run(args: &Args, name: &str) -> Result<bool, String> {
     let (mut ran, mut caught) = (0, 0);
     for broken in model::BROKEN.iter().filter(|broken| wanted(broken.name)) {
         let counts = Arc::new(Counts::default());
-        println!("control {}: a panic below is part of it", broken.name);
+        println!(
+            "control {}: what is printed until its verdict is part of it",
+            broken.name
+        );
         broken.run(args, &counts);
         ran += 1;
         caught += u64::from(judge(broken.name, &counts, broken.by));
