@@ -20,6 +20,7 @@ use super::counts::{Counts, Harm, read};
 use super::field::text;
 use super::model;
 use crate::SlowFs;
+use crate::skip::skip;
 use crate::slow_fs::Kind;
 
 const RING_CLOSED: &str = "ring-closed";
@@ -87,6 +88,7 @@ fn ring_closed(seed: u64) -> Result<Option<u64>, String> {
         return Ok(None);
     };
     let Ok(mut ring) = IoUring::new(8) else {
+        skip("needs-io-uring", "no ring can be made");
         return Ok(None);
     };
     let engine = Engine::builder().build_blocking().map_err(text)?;
