@@ -30,7 +30,7 @@ Commands:
        --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma
   sanitize address|leak|thread [WORD]...
            the integration tests under a sanitizer of the nightly compiler, also on simulated
-           GPUs; the words go to nextest
+           GPUs; the words go to nextest, `--test NAME` among them chooses files
   stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--device host|sim]
          [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
            random operations whose futures are dropped at any point; docs/reliability.md

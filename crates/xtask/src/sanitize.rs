@@ -85,10 +85,7 @@ fn threads() -> Command {
     command.args(args.split(' '));
     configure(&mut command, Sanitizer::Thread);
     // Half the time of a build of the standard library.
-    command
-        .env("CARGO_PROFILE_TEST_OPT_LEVEL", "0")
-        .env("CARGO_PROFILE_TEST_DEBUG", "line-tables-only")
-        .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    command.env("CARGO_PROFILE_TEST_OPT_LEVEL", "0");
     command
 }
 
@@ -113,6 +110,10 @@ fn configure(command: &mut Command, sanitizer: Sanitizer) {
         // One that knows nothing of the sanitizer would hide what it orders.
         command.arg("-Zbuild-std");
     }
+    // What reports need of it, and no more.
+    command
+        .env("CARGO_PROFILE_TEST_DEBUG", "line-tables-only")
+        .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     command.current_dir(place::root());
     command.env(
         "CARGO_TARGET_DIR",
@@ -125,7 +126,10 @@ pub(crate) fn run(sanitizer: Sanitizer, words: &[String]) -> Result<bool> {
     let folder = simulator::cuda()?;
     let mut command = Command::new("rustup");
     command.args("run nightly cargo nextest run --locked --no-fail-fast".split(' '));
-    command.args(["-p", "tokio-cufile-tests", "--tests"]);
+    command.args(["-p", "tokio-cufile-tests"]);
+    if !words.iter().any(|word| word == "--test") {
+        command.arg("--tests");
+    }
     configure(&mut command, sanitizer);
     let filter = format!("not ({})", sanitizer.left_out());
     command

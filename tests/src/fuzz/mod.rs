@@ -35,8 +35,6 @@ pub enum Mistake {
     ReadsBeside,
     /// A byte of the file changes after each fourth step, as by a write that came late.
     WritesLate,
-    /// Losses are not told: the model believes that no write was ever dropped.
-    HidesLosses,
 }
 
 /// Runs one input; what is wrong is said in words.
@@ -392,7 +390,7 @@ impl Bed {
 
     /// A write that nobody awaits may be lost, and that may be told.
     fn dropped(&mut self, kept: &Kept) {
-        let is_write = kept.write.is_some() && self.mistake != Mistake::HidesLosses;
+        let is_write = kept.write.is_some();
         self.may_have_lost |= is_write;
         self.may_report |= is_write;
     }
