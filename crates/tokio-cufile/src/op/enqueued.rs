@@ -81,7 +81,7 @@ impl<B: IoBuf> Transfer<B> {
         };
         let memory = pending.parts.memory;
         if pending.route.cufile.is_none() {
-            let why = &pending.route.route.reason;
+            let why = &pending.route.route;
             return refuse(
                 ErrorKind::Unsupported,
                 format!(
