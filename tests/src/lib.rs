@@ -4,6 +4,7 @@ pub mod bench;
 pub mod child;
 pub mod cufile;
 pub mod gpu;
+pub mod held;
 pub mod life;
 pub mod memory;
 pub mod mount;
@@ -18,6 +19,7 @@ pub mod stress;
 
 pub use bench::{Bench, each, each_compat, each_in};
 pub use cufile::{Bed, CufileSim, World};
+pub use held::Held;
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;
