@@ -29,9 +29,9 @@ use xtask::simulator;
 
 use crate::bench::{self, block_on};
 use crate::child::{self, Child};
+use crate::gpu;
 use crate::sim::{self, Lease, Sim};
 use crate::skip::skip;
-use crate::{gpu, life};
 
 type Script = unsafe extern "C" fn(*const c_char) -> i32;
 type Clear = unsafe extern "C" fn() -> i32;
@@ -452,10 +452,7 @@ impl Bed {
     /// When something is left, or harm was done.
     #[track_caller]
     pub fn end(self) {
-        life::until_idle(&self.engine);
-        let report = block_on(self.engine.shutdown());
-        assert_eq!(report.quarantined, 0);
-        assert!(report.lost_writes.is_empty(), "{:?}", report.lost_writes);
+        block_on(bench::assert_all_home(&self.engine));
         let stats = self.cufile.stats();
         let left = (stats.opens, stats.files, stats.buffers);
         assert_eq!(left, (0, 0, 0), "{stats:?}");

@@ -6,6 +6,7 @@ pub mod cufile;
 pub mod cufile_sim;
 pub mod fuzz;
 pub mod gpu;
+pub mod held;
 pub mod life;
 pub mod memory;
 pub mod mount;
@@ -22,6 +23,7 @@ pub mod syscalls;
 
 pub use bench::{Bench, each, each_compat, each_in};
 pub use cufile::{Bed, CufileSim, World};
+pub use held::Held;
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;

@@ -35,6 +35,11 @@ impl<B: IoBuf> Transfer<B> {
     /// have to be written outside of the stream. The path of its bytes cannot be told: it has no
     /// window of its own, and the receipt says `cufile-unverified`.
     ///
+    /// Until the stream has passed it, it takes a place among the parts that the engine has in flight
+    /// ([`num_threads`](crate::Config::num_threads) and, with a ring,
+    /// [`queue_depth`](crate::Config::queue_depth) together), and a thread as long as the stream is full.
+    /// So streams that stand still, with many operations in them, hold up the rest of the engine.
+    ///
     /// # Safety
     ///
     /// The stream belongs to the primary context of the memory's device, and is alive until the
@@ -106,7 +111,7 @@ impl<B: IoBuf> Transfer<B> {
             return refuse(ErrorKind::Unsupported, reason);
         }
         if pending.route.cufile.is_none() {
-            let why = &pending.route.route.reason;
+            let why = &pending.route.route;
             return refuse(
                 ErrorKind::Unsupported,
                 format!(
