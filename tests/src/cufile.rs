@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{CString, c_char};
 use std::fs;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
@@ -303,6 +304,12 @@ pub fn enter_each(worlds: &[World]) -> Option<PathBuf> {
         skip("needs-simulator", "it was not asked for: `cargo xtask sim`");
     }
     None
+}
+
+/// Closes the standard input, as some daemons do. In a process of its own.
+pub fn close_stdin() {
+    // SAFETY: nobody in the process reads it, and who opens a file gets its number, as with a daemon.
+    drop(unsafe { OwnedFd::from_raw_fd(0) });
 }
 
 /// A `/proc` with nvidia-fs, in a directory.

@@ -136,6 +136,23 @@ fn without_a_list_of_modules_a_library_that_reads_it_is_not_called() {
     assert_eq!(CufileSim::get().stats().calls, 0);
 }
 
+/// It closes, or takes for its own, what has the number.
+#[test]
+fn without_a_standard_input_the_library_is_not_called() {
+    let Some(here) = World::new().enter() else {
+        return;
+    };
+    let engine = builder(&here, CompatMode::Off).build_blocking().unwrap();
+    cufile::close_stdin();
+    let error = block_on(AsyncCuFile::create(&engine, here.join("new"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(
+        error.to_string().contains("descriptor 0 is closed"),
+        "{error}"
+    );
+    assert_eq!(CufileSim::get().stats().calls, 0);
+}
+
 const REQUIRED: [&str; 14] = [
     "cuFileDriverOpen",
     "cuFileDriverGetProperties",
