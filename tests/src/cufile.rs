@@ -256,7 +256,9 @@ impl World {
 
     fn run(&self) {
         let home = tempfile::tempdir_in(bench::disk()).expect("a folder");
+        // Some versions write a log there.
         let mut child = Child::new::<&str>(&[], home.path())
+            .within(home.path())
             .without("TOKIO_CUFILE_SIM_CUFILE_FAULTS")
             .without("CUFILE_FORCE_COMPAT_MODE");
         if let Some(folder) = self.library() {

@@ -3,12 +3,15 @@
 pub mod bench;
 pub mod child;
 pub mod cufile;
+pub mod cufile_sim;
+pub mod fuzz;
 pub mod gpu;
 pub mod held;
 pub mod life;
 pub mod memory;
 pub mod mount;
 pub mod pattern;
+pub mod paused_disk;
 pub mod random;
 pub mod rig;
 pub mod seccomp;
@@ -16,6 +19,7 @@ pub mod sim;
 pub mod skip;
 pub mod slow_fs;
 pub mod stress;
+pub mod syscalls;
 
 pub use bench::{Bench, each, each_compat, each_in};
 pub use cufile::{Bed, CufileSim, World};

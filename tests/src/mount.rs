@@ -79,16 +79,25 @@ impl Mount {
         let file = File::create(&image).expect("our own file");
         file.set_len(size).expect("a sparse file");
         let sector = format!("--sector-size={sector}");
-        let device = output(
-            "losetup",
-            [
-                OsStr::new(&sector),
-                "--find".as_ref(),
-                "--show".as_ref(),
-                image.as_os_str(),
-            ],
-        );
-        let device = LoopDevice(device.expect("a loop device").trim().to_owned());
+        let device = LoopDevice::new(&[&sector], &image);
+        Some(Self::on_device(kind, &device, home))
+    }
+
+    /// `kind` on a loop device over `image`, which it reads and writes directly; and the device's
+    /// name. Whoever calls has made sure that the tools are there.
+    ///
+    /// # Panics
+    ///
+    /// When one of the tools fails.
+    #[must_use]
+    pub fn on_image(kind: &str, image: &Path) -> (Self, String) {
+        let home = tempfile::tempdir().expect("a directory");
+        let device = LoopDevice::new(&["--direct-io=on"], image);
+        let name = device.0.trim_start_matches("/dev/").to_owned();
+        (Self::on_device(kind, &device, home), name)
+    }
+
+    fn on_device(kind: &str, device: &LoopDevice, home: TempDir) -> Self {
         // Each says "quiet" and "even if something is there" its own way.
         output(
             &format!("mkfs.{kind}"),
@@ -96,7 +105,7 @@ impl Mount {
         )
         .expect("a new file system");
         // When `device` goes, the kernel keeps it until the file system is unmounted.
-        Some(Self::try_mount(home, &["-t", kind, &device.0]).expect("it can be mounted"))
+        Self::try_mount(home, &["-t", kind, &device.0]).expect("it can be mounted")
     }
 
     fn simple(arguments: &[&str]) -> Self {
@@ -134,6 +143,15 @@ impl Drop for Mount {
 }
 
 struct LoopDevice(String);
+
+impl LoopDevice {
+    fn new(options: &[&str], image: &Path) -> Self {
+        let options = options.iter().map(OsStr::new);
+        let rest = ["--find".as_ref(), "--show".as_ref(), image.as_os_str()];
+        let device = output("losetup", options.chain(rest));
+        Self(device.expect("a loop device").trim().to_owned())
+    }
+}
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {

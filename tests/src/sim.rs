@@ -12,6 +12,8 @@
     reason = "a variable says whether the simulator was asked for"
 )]
 
+mod whole;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
@@ -73,6 +75,7 @@ api! {
     sim_cuda_bytes(pointer: usize) -> *mut c_void;
     cuInit(flags: u32) -> i32;
     cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> i32;
+    cuDevicePrimaryCtxRelease_v2(device: i32) -> i32;
     cuCtxSetCurrent(context: usize) -> i32;
     cuCtxSynchronize() -> i32;
     cuStreamCreate(stream: *mut usize, flags: u32) -> i32;
@@ -246,6 +249,14 @@ impl Sim {
         }
     }
 
+    fn stats_of(&self, scope: i32) -> Stats {
+        let mut words = [0; Stats::COUNT];
+        words[0] = (words.len() * size_of::<u64>()) as u64;
+        let code = self.api.sim_cuda_stats(scope, words.as_mut_ptr());
+        assert_eq!(code, 0, "the simulator tells its counts");
+        Stats::from_words(words)
+    }
+
     /// How many devices there are.
     #[must_use]
     pub const fn devices(&self) -> u32 {
@@ -300,14 +311,7 @@ impl Lease {
     /// When the simulator does not tell.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut words = [0; Stats::COUNT];
-        words[0] = (words.len() * size_of::<u64>()) as u64;
-        let code = self
-            .sim
-            .api
-            .sim_cuda_stats(int(self.ordinal), words.as_mut_ptr());
-        assert_eq!(code, 0, "the simulator tells its counts");
-        Stats::from_words(words).since(&self.before)
+        self.sim.stats_of(int(self.ordinal)).since(&self.before)
     }
 
     /// How often an entry point was called, by others before as well.

@@ -347,7 +347,7 @@ fn no_task_calls_cuda_or_cufile() {
                 let in_stream = enqueue(file.read_exact_at(done.buf, 0), 0);
                 let done = in_stream.await.unwrap().await.unwrap();
                 let mut read = file.read_at(done.buf, 0).start();
-                if index % 2 == 0 {
+                if index.is_multiple_of(2) {
                     // Dropped by the task, in flight or not.
                     let _ = poll_once(&mut read);
                 }

@@ -63,6 +63,8 @@ pub enum StopReason {
     Shutdown,
     /// Its future was dropped.
     Dropped,
+    /// Its backend gave a part back unstarted: it takes no more.
+    HandedBack,
 }
 
 /// Why an operation was never admitted, or can never be served.

@@ -206,7 +206,7 @@ fn a_part_dropped_unstarted_stops_its_operation_without_a_trace() {
     let mut job = world.submit(Want::read(&[10, 10]));
     drop(world.take_part());
     let outcome = job.outcome();
-    assert_eq!(outcome.ending, Ending::Stopped(StopReason::Shutdown));
+    assert_eq!(outcome.ending, Ending::Stopped(StopReason::HandedBack));
     assert_eq!((outcome.parts, outcome.bytes), (0, 0));
     assert!(world.try_start().is_none());
     world.assert_all_free(0);
@@ -230,7 +230,7 @@ fn a_backend_that_drops_everything_drains_a_long_queue_without_nesting() {
     world.dispose();
     for job in &mut jobs {
         let ending = job.outcome().ending;
-        assert_eq!(ending, Ending::Stopped(StopReason::Shutdown));
+        assert_eq!(ending, Ending::Stopped(StopReason::HandedBack));
     }
     world.assert_all_free(0);
 }

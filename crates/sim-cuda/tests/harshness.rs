@@ -11,7 +11,8 @@ use std::ffi::c_void;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 
-use support::{NOT_READY, Pinned, child, is_child, sim};
+use support::{NOT_READY, Pinned, sim};
+use xtask::again::{self, is_again};
 
 const LEN: usize = 10_000;
 
@@ -20,7 +21,7 @@ fn the_host_cannot_touch_device_memory() {
     let sim = sim();
     sim.enter(0);
     let memory = sim.allocate(LEN);
-    if is_child() {
+    if is_again() {
         // SAFETY: this is what must not be possible; the process ends here.
         let byte = unsafe { (memory as *const u8).read_volatile() };
         panic!("device memory was read: {byte}");
@@ -30,7 +31,7 @@ fn the_host_cannot_touch_device_memory() {
     let read = unsafe { libc::pread(file.as_raw_fd(), memory as *mut c_void, 100, 0) };
     let error = std::io::Error::last_os_error();
     assert_eq!((read, error.raw_os_error()), (-1, Some(libc::EFAULT)));
-    let ended = child("the_host_cannot_touch_device_memory", &[]).status;
+    let ended = again::run("the_host_cannot_touch_device_memory", &[]).status;
     assert_eq!(ended.signal(), Some(libc::SIGSEGV), "{ended}");
 }
 

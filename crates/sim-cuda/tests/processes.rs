@@ -9,25 +9,14 @@ mod support;
 
 use std::sync::OnceLock;
 
-use support::{Sim, child, is_child, load};
+use support::{Sim, load};
+use xtask::again::{self, is_again, succeeds};
 
 const ON: (&str, &str) = ("TOKIO_CUFILE_SIMULATE", "1");
 
-/// Runs a test again in a process of its own and gives what it printed, if it did not fail.
-fn succeeds(test: &str, variables: &[(&str, &str)]) -> String {
-    let output = child(test, variables);
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(output.status.success(), "{}\n{text}", output.status);
-    text
-}
-
 #[test]
 fn without_being_asked_for_there_is_no_device() {
-    if !is_child() {
+    if !is_again() {
         let text = succeeds("without_being_asked_for_there_is_no_device", &[]);
         assert!(text.contains("this is a simulator"), "{text}");
         return;
@@ -42,7 +31,7 @@ fn without_being_asked_for_there_is_no_device() {
 
 #[test]
 fn the_environment_sets_devices_version_memory_and_faults() {
-    if !is_child() {
+    if !is_again() {
         let variables = [
             ON,
             ("TOKIO_CUFILE_SIM_DEVICES", "3"),
@@ -77,7 +66,7 @@ fn the_environment_sets_devices_version_memory_and_faults() {
 
 #[test]
 fn there_may_be_no_device() {
-    if !is_child() {
+    if !is_again() {
         succeeds(
             "there_may_be_no_device",
             &[ON, ("TOKIO_CUFILE_SIM_DEVICES", "0")],
@@ -95,7 +84,7 @@ fn there_may_be_no_device() {
 #[test]
 fn settings_that_are_not_understood_are_said() {
     const NAME: &str = "settings_that_are_not_understood_are_said";
-    if is_child() {
+    if is_again() {
         assert_eq!(load().cuInit(0), 1);
         return;
     }
@@ -112,7 +101,7 @@ fn settings_that_are_not_understood_are_said() {
 #[test]
 fn a_late_access_can_be_fatal() {
     const NAME: &str = "a_late_access_can_be_fatal";
-    if is_child() {
+    if is_again() {
         let sim = load();
         assert_eq!(sim.cuInit(0), 0);
         sim.enter(0);
@@ -127,7 +116,7 @@ fn a_late_access_can_be_fatal() {
     let text = succeeds(NAME, &[ON]);
     let said = "caught, with seed 0: a write to byte 0 and on of allocation 0 of SIMULATED GPU 0 (10 bytes at";
     assert!(text.contains(said), "{text}");
-    let output = child(NAME, &[ON, ("TOKIO_CUFILE_SIM_ABORT", "1")]);
+    let output = again::run(NAME, &[ON, ("TOKIO_CUFILE_SIM_ABORT", "1")]);
     assert!(!output.status.success(), "{}", output.status);
 }
 
@@ -138,7 +127,7 @@ fn streams_do_not_hold_up_the_end_and_calls_then_say_so() {
         let sim = SIM.get().expect("set before the end");
         println!("the last call gave {}", sim.cuStreamSynchronize(0));
     }
-    if !is_child() {
+    if !is_again() {
         let text = succeeds(
             "streams_do_not_hold_up_the_end_and_calls_then_say_so",
             &[ON],
@@ -164,7 +153,7 @@ fn streams_do_not_hold_up_the_end_and_calls_then_say_so() {
 #[test]
 fn after_a_fork_nothing_is_initialised() {
     const NAME: &str = "after_a_fork_nothing_is_initialised";
-    if !is_child() {
+    if !is_again() {
         succeeds(NAME, &[ON]);
         return;
     }

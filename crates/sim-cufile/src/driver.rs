@@ -25,10 +25,11 @@ pub(crate) fn open(state: &State) -> Result {
     let mut inner = lock(&state.inner);
     if inner.uses == 0 {
         let is_direct = route(state, &inner) != Route::Posix;
-        if !is_direct && !inner.params.bools[params::ALLOW_COMPAT] {
+        if !is_direct && !inner.params.bool(params::ALLOW_COMPAT) {
             return Err(Fail::Code(code::DRIVER_NOT_INITIALIZED));
         }
         write_log(&inner);
+        inner.params.is_settled = true;
     }
     inner.uses += 1;
     drop(inner);
@@ -64,9 +65,19 @@ fn look_at_machine() -> Result {
     Ok(())
 }
 
+/// Before 1.16 asking for a range readies the library, as opening it does, whether that works or
+/// not.
+pub(crate) fn ready_for_ranges(state: &State) {
+    if version::number() < 1160 {
+        // The answer does not depend on it.
+        let _ = look_at_machine();
+        lock(&state.inner).params.is_settled = true;
+    }
+}
+
 /// A log in the current folder, unless something says otherwise.
 fn write_log(inner: &Inner) {
-    let text = |index: usize| inner.params.strings[index].as_str();
+    let text = |index: usize| inner.params.string(index);
     let path = match (text(params::LOG_PATH), text(params::LOG_DIR)) {
         ("", "") => "SIMULATED-cufile.log".to_owned(),
         ("", folder) => format!("{folder}/SIMULATED-cufile_{}.log", std::process::id()),
@@ -118,7 +129,7 @@ pub(crate) fn end_of_process(state: &State) {
 
 /// The way that bytes go, but for faults.
 pub(crate) fn route(state: &State, inner: &Inner) -> Route {
-    if inner.params.bools[params::FORCE_COMPAT] {
+    if inner.params.bool(params::FORCE_COMPAT) {
         Route::Posix
     } else {
         state.settings.route
@@ -206,7 +217,12 @@ fn try_register_buffer(state: &State, base: usize, len: usize, device: Option<i3
     let on_devices = |buffer: &&Buffer| buffer.device.is_some();
     if device.is_some() {
         let pinned = sum(&mut inner.buffers.values().filter(on_devices)) + len;
-        if pinned > inner.params.sizes[params::MAX_PINNED_KB].saturating_mul(1024) {
+        if pinned
+            > inner
+                .params
+                .size(params::MAX_PINNED_KB)
+                .saturating_mul(1024)
+        {
             return Err(Fail::Code(code::INVALID_MAPPING_SIZE));
         }
         let same = |buffer: &&Buffer| buffer.device == device;

@@ -127,21 +127,15 @@ impl State {
         let rules = script::parse(&settings.faults).map_err(said)?;
         faults.add(rules).map_err(said)?;
         let mut params = Params::of(version::number());
-        // Later versions do not look at the second.
-        if let Some(force) = settings.force_compat {
-            params.bools[params::FORCE_COMPAT] = force;
-        }
-        if let (Some(allow), true) = (settings.allow_compat, version::number() < 1170) {
-            params.bools[params::ALLOW_COMPAT] = allow;
-        }
+        params.default_bool(params::FORCE_COMPAT, settings.force_compat);
+        // Later versions do not look at this one.
+        let allow = settings.allow_compat.filter(|_| version::number() < 1170);
+        params.default_bool(params::ALLOW_COMPAT, allow);
+        params.default_string(params::LOG_LEVEL, settings.log_level.as_ref());
+        params.default_string(params::LOG_PATH, settings.log_path.as_ref());
         // It has to be asked for, and so it was where it is there.
-        params.bools[params::USE_P2PDMA] = settings.route == Route::P2pdma;
-        for (index, text) in [
-            (params::LOG_LEVEL, &settings.log_level),
-            (params::LOG_PATH, &settings.log_path),
-        ] {
-            params.strings[index] = text.clone().unwrap_or_default();
-        }
+        let p2pdma = Some(settings.route == Route::P2pdma).filter(|&asked| asked);
+        params.default_bool(params::USE_P2PDMA, p2pdma);
         let mut counts = Counts::default();
         counts
             .calls

@@ -122,7 +122,7 @@ fn checked(state: &State, request: &Request) -> Result<Plan> {
     let file = inner.files.get(&fd).cloned().ok_or(not_registered)?;
     let buffer = inner.buffers.get(&request.base).copied();
     let route = driver::route(state, &inner);
-    let piece_bytes = inner.params.sizes[params::MAX_DIRECT_IO_KB] * 1024;
+    let piece_bytes = inner.params.size(params::MAX_DIRECT_IO_KB) * 1024;
     drop(inner);
     if request.file_offset < 0 {
         return Err(Fail::Code(code::INVALID_VALUE));

@@ -168,6 +168,8 @@ pub enum Operation {
     Devices,
     /// Recording a CUDA event.
     Event,
+    /// Opening libcufile: `cufile`.
+    CuFile,
 }
 
 impl fmt::Display for Operation {
@@ -185,6 +187,7 @@ impl fmt::Display for Operation {
             Self::Close => "close",
             Self::Devices => "devices",
             Self::Event => "event",
+            Self::CuFile => "cufile",
         })
     }
 }

@@ -27,6 +27,7 @@
 //! | use memory that other code allocated | [`ForeignMemory`] |
 //! | use slices of cudarc's | `LentSlice`, with the feature `cudarc` |
 //! | begin once a kernel is done with the memory | [`CudaEvent`], [`Transfer::after`] |
+//! | put an operation between kernels in a CUDA stream | [`Transfer::enqueue_on`] |
 //! | read into one buffer from many tasks | [`HostBuffer::part`], [`DeviceBuffer::part`] |
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
 //! | put a request before bulk loads | [`Transfer::priority`] |
@@ -39,11 +40,12 @@
 //! Futures are lazy: nothing is issued before the first poll or [`Transfer::start`]. They are woken
 //! by the completion itself and work on every executor; no tokio driver is needed.
 //!
-//! The backend is the kernel's file interface: io_uring, or a pool of blocking calls where that is
-//! refused, with `O_DIRECT` where the file allows. Bytes of device memory pass through pinned staging
-//! slots, and the device copies them. CUDA's driver is loaded when it is first needed; without one,
-//! what asks for a device gets [`Unsupported`](ErrorKind::Unsupported), and so does in this version
-//! what asks for cuFile.
+//! There are two backends. Compat is the kernel's file interface: io_uring, or a pool of blocking calls
+//! where that is refused, with `O_DIRECT` where the file allows. Bytes of device memory pass through
+//! pinned staging slots, and the device copies them. cuFile (GPUDirect Storage) serves device memory
+//! where it is to be expected that bytes go there directly, or where [`CompatMode::Off`] asks for it.
+//! Both of NVIDIA's libraries are loaded when they are first needed; without them, what asks for them gets
+//! [`Unsupported`](ErrorKind::Unsupported), with the reason.
 
 mod compat;
 mod config;
@@ -65,6 +67,7 @@ pub use config::{CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, IoEng
 #[cfg(feature = "cudarc")]
 pub use cuda::LentSlice;
 pub use cuda::{CudaEvent, DeviceInfo};
+pub use cufile::{CuFileInfo, CuFileSetting, CuFileSource};
 pub use digest::{Digest, DigestKind, Digests};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};

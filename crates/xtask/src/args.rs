@@ -1,6 +1,7 @@
 //! What was typed on the command line.
 
 use crate::Result;
+use crate::sanitize::Sanitizer;
 
 pub(crate) const USAGE: &str = "\
 Usage: cargo xtask COMMAND
@@ -14,6 +15,8 @@ Commands:
               loom    models of `completion`, every interleaving within bounds
               shuttle `completion` as a whole, random schedules
               miri    tests of `completion` under miri, where a nightly has it
+              tsan    its threads under the thread sanitizer, where a nightly has sources
+              stress  random operations under faults, shutdowns, and their controls
        --no-models    tests, sim, interop and doc only
        --only         only this group; may be repeated
   sim [OPTION VALUE]... -- PROGRAM [ARGUMENT]...
@@ -25,6 +28,12 @@ Commands:
        --cufile    the version of libcufile, 1.20 unless said
        --cufile-faults   what goes wrong there: the head of crates/sim-cufile has the grammar
        --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma
+  sanitize address|leak|thread [WORD]...
+           the integration tests under a sanitizer of the nightly compiler, also on simulated
+           GPUs; the words go to nextest, `--test NAME` among them chooses files
+  stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--device host|sim]
+         [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
+           random operations whose futures are dropped at any point; docs/reliability.md
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests
   help     this text";
@@ -39,10 +48,12 @@ pub(crate) enum Group {
     Loom,
     Shuttle,
     Miri,
+    Tsan,
+    Stress,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Tests,
         Self::Sim,
         Self::Interop,
@@ -50,6 +61,8 @@ impl Group {
         Self::Loom,
         Self::Shuttle,
         Self::Miri,
+        Self::Tsan,
+        Self::Stress,
     ];
 
     /// What `--no-models` leaves.
@@ -64,6 +77,8 @@ impl Group {
             "loom" => Ok(Self::Loom),
             "shuttle" => Ok(Self::Shuttle),
             "miri" => Ok(Self::Miri),
+            "tsan" => Ok(Self::Tsan),
+            "stress" => Ok(Self::Stress),
             other => Err(format!("no test group is called `{other}`")),
         }
     }
@@ -87,6 +102,9 @@ pub(crate) struct Simulated {
 pub(crate) enum Command {
     Test(Vec<Group>),
     Sim(Simulated),
+    Sanitize(Sanitizer, Vec<String>),
+    /// The words are the program's.
+    Stress(Vec<String>),
     Tidy,
     Ci,
     Help,
@@ -99,6 +117,13 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     let command = match name.as_str() {
         "test" => return parse_test(args).map(Command::Test),
         "sim" => return parse_sim(args).map(Command::Sim),
+        "sanitize" => {
+            let name = args
+                .next()
+                .ok_or("`sanitize` needs the name of a sanitizer")?;
+            return Ok(Command::Sanitize(Sanitizer::parse(&name)?, args.collect()));
+        }
+        "stress" => return Ok(Command::Stress(args.collect())),
         "tidy" => Command::Tidy,
         "ci" => Command::Ci,
         "help" | "--help" | "-h" => Command::Help,
@@ -216,6 +241,8 @@ mod tests {
             "sim --seed",
             "sim --devices many -- cuf",
             "sim --fast -- cuf",
+            "sanitize",
+            "sanitize memory",
         ] {
             assert!(parsed(line).is_err(), "`{line}` was accepted");
         }

@@ -22,9 +22,11 @@ pub(crate) fn holds(fact: &str) -> Option<bool> {
         "fuse" => opens("/dev/fuse"),
         "loop-device" => opens("/dev/loop-control"),
         "io-uring" => io_uring_permitted(),
+        "seccomp-notify" => has_seccomp_notify(),
         "gpu" => Path::new("/dev/nvidiactl").exists(),
         "libcufile" => has_libcufile(),
         "miri" => has_miri(),
+        "tsan" => has_sources(),
         _ => return None,
     };
     Some(answer)
@@ -39,6 +41,20 @@ pub(crate) fn has_miri() -> bool {
 fn has_libcufile() -> bool {
     let cached = process::ask("ldconfig", &["-p"]).unwrap_or_default();
     cached.contains("libcufile.so") || Path::new("/usr/local/cuda/lib64/libcufile.so.0").exists()
+}
+
+/// What the thread sanitizer needs: a nightly toolchain, the sources of its standard library, and
+/// what these use.
+pub(crate) fn has_sources() -> bool {
+    let ask = |args: &[&str]| process::ask("rustup", &[&["run", "nightly"], args].concat());
+    let Some(root) = ask(&["rustc", "--print", "sysroot"]) else {
+        return false;
+    };
+    let manifest = Path::new(root.trim()).join("lib/rustlib/src/rust/library/Cargo.toml");
+    let fetch = "cargo fetch --locked --target x86_64-unknown-linux-gnu --manifest-path";
+    let manifest = manifest.display().to_string();
+    let fetch: Vec<&str> = fetch.split(' ').chain([manifest.as_str()]).collect();
+    ask(&fetch).is_some()
 }
 
 fn opens(path: &str) -> bool {
@@ -58,6 +74,13 @@ fn io_uring_permitted() -> bool {
     allowed && status_field("Seccomp").as_deref() == Some("0")
 }
 
+/// Known to the kernel, and no other filter in the way: of those that listen there can be one.
+fn has_seccomp_notify() -> bool {
+    let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
+    let known = actions.is_ok_and(|actions| actions.split_whitespace().any(|a| a == "user_notif"));
+    known && status_field("Seccomp").as_deref() == Some("0")
+}
+
 fn status_field(name: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let prefix = format!("{name}:");
@@ -71,16 +94,16 @@ mod tests {
 
     #[test]
     fn every_fact_has_an_answer_and_others_have_none() {
-        let facts = [
+        for fact in [
             "root",
             "mount",
             "fuse",
             "loop-device",
             "io-uring",
+            "seccomp-notify",
             "gpu",
             "libcufile",
-        ];
-        for fact in facts {
+        ] {
             assert!(holds(fact).is_some(), "{fact}");
         }
         assert_eq!(holds("rot"), None);

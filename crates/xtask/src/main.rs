@@ -7,8 +7,10 @@ mod interop;
 mod models;
 mod process;
 mod report;
+mod sanitize;
 mod sim;
 mod skips;
+mod stress;
 mod tally;
 mod test;
 mod tidy;
@@ -48,6 +50,8 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Tidy => tidy::print_findings(),
         Command::Sim(run) => sim::run(&run),
+        Command::Sanitize(sanitizer, words) => sanitize::run(sanitizer, &words),
+        Command::Stress(words) => stress::run(&words),
         Command::Test(groups) => {
             let mut report = Report::new()?;
             test::run(&groups, &mut report);

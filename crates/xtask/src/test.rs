@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::args::Group;
 use crate::report::{Outcome, Report};
 use crate::tally::Tally;
-use crate::{Result, interop, models, process, sim, skips};
+use crate::{Result, interop, models, process, sanitize, sim, skips, stress};
 use xtask::simulator;
 
 /// The program that runs test binaries.
@@ -66,6 +66,8 @@ pub(crate) fn run(groups: &[Group], report: &mut Report) {
             Group::Loom => report.step("loom models", || models::loom(runner)),
             Group::Shuttle => report.step("shuttle models", || models::shuttle(runner)),
             Group::Miri => models::miri(report),
+            Group::Tsan => sanitize::completion(report),
+            Group::Stress => report.step("stress", stress::short_tier),
         }
     }
 }

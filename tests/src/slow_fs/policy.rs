@@ -38,7 +38,10 @@ pub(super) fn waiting_room() -> Waiting {
     sender
 }
 
-struct Due(Instant, Held);
+struct Due(
+    Instant,
+    #[expect(dead_code, reason = "dropped, it is answered")] Held,
+);
 
 impl PartialEq for Due {
     fn eq(&self, other: &Self) -> bool {

@@ -24,8 +24,13 @@ use crate::sim::Lease;
 /// What is left of a cell before and behind a part at least.
 const FENCE: usize = 64;
 
-/// Cells of each size, and how many of them.
-const SIZES: [(usize, usize); 3] = [(8 << 10, 320), (64 << 10, 128), (512 << 10, 24)];
+/// Cells of each size, and how many of them, the smallest first.
+pub(super) type Sizes = &'static [(usize, usize)];
+
+/// For long epochs.
+pub(super) const MANY: Sizes = &[(8 << 10, 320), (64 << 10, 128), (512 << 10, 24)];
+/// For short ones, whose memory may be leaked as a whole.
+pub(super) const FEW: Sizes = &[(8 << 10, 288), (40 << 10, 32)];
 
 /// A buffer in which parts are lent, and how the harness looks at it.
 pub(super) trait Ground: Send + 'static {
@@ -133,6 +138,7 @@ pub(super) struct Harm {
 /// One buffer in cells.
 pub(super) struct Arena<G: Ground, A> {
     access: A,
+    sizes: Sizes,
     cells: Vec<Range<usize>>,
     rest: Duration,
     inside: Mutex<Inside<G>>,
@@ -140,24 +146,25 @@ pub(super) struct Arena<G: Ground, A> {
 
 struct Inside<G: Ground> {
     ground: G,
-    free: [Vec<usize>; SIZES.len()],
+    /// Of each size.
+    free: Vec<Vec<usize>>,
     resting: VecDeque<Resting<G::Part>>,
     uses: u64,
     harm: Harm,
 }
 
 /// The length of the buffer that an arena is made of.
-pub(super) fn length() -> usize {
-    SIZES.iter().map(|(size, count)| size * count).sum()
+pub(super) fn length(sizes: Sizes) -> usize {
+    sizes.iter().map(|(size, count)| size * count).sum()
 }
 
 impl<G: Ground, A: Access<G::Part>> Arena<G, A> {
     /// Cells rest for `rest`.
-    pub(super) fn new(ground: G, access: A, rest: Duration) -> Self {
+    pub(super) fn new(ground: G, access: A, sizes: Sizes, rest: Duration) -> Self {
         let mut cells = Vec::new();
-        let mut free = [const { Vec::new() }; SIZES.len()];
+        let mut free = vec![Vec::new(); sizes.len()];
         let mut start = 0;
-        for (free, (size, count)) in free.iter_mut().zip(SIZES) {
+        for (free, &(size, count)) in free.iter_mut().zip(sizes) {
             for _ in 0..count {
                 free.push(cells.len());
                 cells.push(start..start + size);
@@ -173,6 +180,7 @@ impl<G: Ground, A: Access<G::Part>> Arena<G, A> {
         };
         Self {
             access,
+            sizes,
             cells,
             rest,
             inside: Mutex::new(inside),
@@ -180,8 +188,8 @@ impl<G: Ground, A: Access<G::Part>> Arena<G, A> {
     }
 
     /// The most bytes that a part can have.
-    pub(super) const fn part_max() -> usize {
-        SIZES[SIZES.len() - 1].0 - 2 * FENCE
+    pub(super) fn part_max(&self) -> usize {
+        self.sizes.last().map_or(0, |(size, _)| size - 2 * FENCE)
     }
 
     /// A part of `len` bytes at a random place of a free cell. `None` while there is none.
@@ -190,7 +198,7 @@ impl<G: Ground, A: Access<G::Part>> Arena<G, A> {
         let (cell, mut before, pattern) = {
             let mut inside = lock(&self.inside);
             let fits = |&(size, _): &(usize, usize)| size >= len + 2 * FENCE;
-            let class = SIZES.iter().position(fits)?;
+            let class = self.sizes.iter().position(fits)?;
             let cell = inside.free[class..].iter_mut().find_map(Vec::pop)?;
             let whole = inside.ground.lend(self.cells[cell].clone());
             inside.uses += 1;
@@ -290,9 +298,17 @@ impl<G: Ground, A: Access<G::Part>> Arena<G, A> {
             let mut inside = lock(&self.inside);
             inside.harm.late += u64::from(!whole);
             let size = self.cells[cell].len();
-            let class = SIZES.iter().position(|&(of, _)| of == size);
+            let class = self.sizes.iter().position(|&(of, _)| of == size);
             inside.free[class.unwrap_or(0)].push(cell);
         }
+    }
+
+    /// Whether the oldest cell that rests is as it was left.
+    pub(super) fn is_resting_whole(&self) -> bool {
+        let inside = lock(&self.inside);
+        inside.resting.front().is_none_or(|resting| {
+            self.has(&resting.middle, resting.pattern, 0) && self.are_fences_whole(&resting.held)
+        })
     }
 
     /// When the last cell that rests has rested long enough.

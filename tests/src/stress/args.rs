@@ -7,7 +7,7 @@ use super::{Backend, Device, Fault};
 /// How to call the program.
 pub const USAGE: &str = "\
 stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--device host|sim]
-       [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME]
+       [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
 
   --ops              operations, 20000 unless said
   --seconds          ends earlier, after so many
@@ -18,7 +18,8 @@ stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--devic
   --faults           all that the backend and device can have, unless said; or some of
                      short,eio,einval,enospc,slow,copy-error,context-lost,event-never,silent,flip
   --shutdown-rounds  instead of operations: engines that are shut down with up to 256 in flight
-  --broken           with the model only: a release policy that must be caught";
+  --broken           a positive control: a broken release policy on the model, or `ring-closed`, or
+                     `all`; succeeds when it is caught";
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,10 @@ impl Args {
                 "--backend" => args.backend = backend(&value)?,
                 "--device" => args.device = device(&value)?,
                 "--faults" => faults = value,
-                "--broken" => args.broken = Some(value),
+                "--broken" => {
+                    args.broken = Some(value);
+                    args.backend = Backend::Model;
+                }
                 other => return Err(format!("`{other}` is not known")),
             }
         }
@@ -88,9 +92,6 @@ impl Args {
         }
         if is_model && self.shutdown_rounds.is_some() {
             return Err("each epoch of the model ends with a shutdown anyhow".to_owned());
-        }
-        if self.broken.is_some() && !is_model {
-            return Err("--broken goes with --backend model".to_owned());
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ mod tests {
             "--device gpu",
             "--faults copy-error",
             "--faults flip",
-            "--broken free-on-cancel",
+            "--broken free-on-cancel --device sim",
             "--quickly 1",
         ] {
             assert!(parsed(line).is_err(), "`{line}` was accepted");

@@ -270,9 +270,15 @@ impl Content {
     }
 
     /// Nobody will be told of what was dropped before: its engine has ended.
-    pub(super) fn close_accounts(&mut self) {
+    fn close_accounts(&mut self) {
         let possible = self.plots.iter_mut().flat_map(|plot| &mut plot.possible);
         possible.for_each(|perhaps| perhaps.told = true);
+    }
+
+    /// As [`inspect`](Self::inspect), when nobody can be told of torn writes any more.
+    pub(super) fn inspect_alone(&mut self, found: &[u8]) -> Inspection {
+        self.close_accounts();
+        self.inspect(found)
     }
 
     /// Dropped writes of which some plots are there and others, that nobody wrote after it, are not.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use measure::data::Draws;
 use tokio_cufile::{DeviceBuffer, Engine};
 
-use super::arena::{self, Arena};
+use super::arena::{self, Arena, Sizes};
 use super::counts::{Counts, Fault, Harm};
 use super::field::text;
 use crate::Sim;
@@ -139,6 +139,11 @@ impl Leases {
         }
     }
 
+    /// Those that go on.
+    pub(super) fn kept(&self) -> Vec<(Role, Arc<Lease>)> {
+        self.kept.to_vec()
+    }
+
     /// For one epoch. Each time one for each fault that ends a device, as long as there are.
     pub(super) fn for_epoch(&mut self, faults: &[Fault]) -> Vec<(Role, Arc<Lease>)> {
         let mut leases = self.kept.to_vec();
@@ -168,11 +173,11 @@ impl Devices {
         engine: &Engine,
         leases: Vec<(Role, Arc<Lease>)>,
         faults: &[Fault],
-        rest: Duration,
+        (sizes, rest): (Sizes, Duration),
     ) -> Result<Self, String> {
         let mut all = Vec::new();
         for (role, lease) in leases {
-            let ground = DeviceBuffer::new(engine, lease.ordinal, arena::length());
+            let ground = DeviceBuffer::new(engine, lease.ordinal, arena::length(sizes));
             let ground = ground.await.map_err(text)?;
             let fired_before = lease.stats().faults_fired;
             let script = role.script(faults);
@@ -181,7 +186,7 @@ impl Devices {
             }
             all.push(Arc::new(Device {
                 role,
-                arena: Arc::new(Arena::new(ground, lease, rest)),
+                arena: Arc::new(Arena::new(ground, lease, sizes, rest)),
                 fired_before,
                 dead: AtomicBool::new(false),
                 busy: AtomicU64::new(0),
@@ -200,6 +205,13 @@ impl Devices {
             _ => usize::try_from(draws.below(self.all.len() as u64)).unwrap_or(0),
         };
         self.all[first].enter().or_else(|| self.all[0].enter())
+    }
+
+    /// From now on events of copies do not complete.
+    pub(super) fn hang(&self) {
+        for device in &self.all {
+            device.arena.access().fault("@record:never,from=2");
+        }
     }
 
     /// The engine has ended: what hangs may go on, and must find its memory.

@@ -13,13 +13,14 @@ use tokio_cufile::{
     AsyncCuFile, CacheMode, Engine, EngineBuilder, ErrorKind, HostBuffer, IoEngine, OpenOptions,
 };
 
-use super::arena::{self, Arena, InHost};
+use super::arena::{self, Arena, InHost, Sizes};
 use super::content::{Claim, Content, Written};
 use super::counts::{Counts, Fault, Harm, add};
-use super::devices::Devices;
+use super::devices::{Devices, Role};
 use super::slow::{self, Slow};
 use super::{Backend, lock};
 use crate::bench;
+use crate::sim::Lease;
 
 /// Files on the disk.
 const FILES: u64 = 12;
@@ -127,9 +128,14 @@ pub(super) fn engine(backend: Backend, quiet_limit: Duration) -> EngineBuilder {
         .quiet_limit(quiet_limit)
 }
 
-/// Looks whether the memory of a dropped operation has come back; if so, takes it and ends the
-/// claim.
-pub(super) type Orphan = Box<dyn FnMut(&Epoch) -> bool + Send>;
+/// A dropped operation, whose memory is to come back.
+pub(super) trait Orphan: Send {
+    /// Looks whether it has; if so, takes it and ends the claim.
+    fn is_back(&mut self) -> bool;
+
+    /// It never will.
+    fn late(self: Box<Self>) -> Late;
+}
 
 /// A claim that ends with its epoch: nobody tells when the operation is over.
 pub(super) struct Late {
@@ -147,10 +153,12 @@ pub(super) struct Epoch {
     pub(super) host: Arc<Arena<HostBuffer, InHost>>,
     pub(super) devices: Devices,
     pub(super) counts: Arc<Counts>,
-    pub(super) orphans: Mutex<Vec<Orphan>>,
+    pub(super) orphans: Mutex<Vec<Box<dyn Orphan>>>,
     pub(super) late: Mutex<Vec<Late>>,
     /// Operations of ours that the engine must have counted as quarantined, as their tasks saw it.
     pub(super) quarantined: AtomicU64,
+    /// Its hardware does not answer.
+    pub(super) is_stuck: bool,
     /// Its shutdown has begun.
     pub(super) ending: AtomicBool,
     /// Of the next operation, and where the epoch ends.
@@ -173,32 +181,33 @@ pub(super) struct Plan {
     pub(super) operations: std::ops::Range<usize>,
     pub(super) until: Option<Instant>,
     pub(super) tasks: usize,
+    pub(super) is_stuck: bool,
+    pub(super) sizes: Sizes,
     pub(super) rest: Duration,
 }
 
 impl Epoch {
-    pub(super) async fn new(
-        plan: Plan,
-        devices: impl AsyncFnOnce(&Engine, Duration) -> Result<Devices, String>,
-    ) -> Result<Self, String> {
+    pub(super) async fn new(plan: Plan, leases: Vec<(Role, Arc<Lease>)>) -> Result<Self, String> {
         let engine = plan.builder.build().await.map_err(text)?;
-        let ground = HostBuffer::new(&engine, arena::length()).map_err(text)?;
+        let ground = HostBuffer::new(&engine, arena::length(plan.sizes)).map_err(text)?;
         let mut handles = Vec::new();
         for subject in &plan.files.all {
             let opened = open(&engine, subject).await?;
             handles.push(Mutex::new(Arc::new(opened)));
         }
-        let devices = devices(&engine, plan.rest).await?;
+        let memory = (plan.sizes, plan.rest);
+        let devices = Devices::new(&engine, leases, &plan.faults, memory).await?;
         Ok(Self {
             engine,
             files: plan.files,
             handles,
-            host: Arc::new(Arena::new(ground, InHost, plan.rest)),
+            host: Arc::new(Arena::new(ground, InHost, plan.sizes, plan.rest)),
             devices,
             counts: plan.counts,
             orphans: Mutex::default(),
             late: Mutex::default(),
             quarantined: AtomicU64::new(0),
+            is_stuck: plan.is_stuck,
             ending: AtomicBool::new(false),
             next: AtomicUsize::new(plan.operations.start),
             end: plan.operations.end,
@@ -230,7 +239,7 @@ impl Epoch {
     /// Takes back what dropped operations have let go.
     pub(super) fn gather(&self) {
         let mut orphans = std::mem::take(&mut *lock(&self.orphans));
-        orphans.retain_mut(|orphan| !orphan(self));
+        orphans.retain_mut(|orphan| !orphan.is_back());
         lock(&self.orphans).append(&mut orphans);
     }
 
@@ -247,6 +256,9 @@ impl Epoch {
                 Err(error) if error.kind() == ErrorKind::OrphanedWrite => told = true,
                 Err(error) => {
                     self.end_claim(index, &claim, None);
+                    if self.is_ending() {
+                        return Ok(());
+                    }
                     return Err(format!("a sync failed: {error}"));
                 }
             }

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use measure::data::Draws;
-use tokio_cufile::{AsyncCuFile, Error, ErrorKind, FileRange, IoBufMut, OpError, Transfer};
+use tokio_cufile::{AsyncCuFile, FileRange, IoBufMut, Receipt, Transfer};
 
 use super::arena::{Access, Arena, Ground, Held};
 use super::content::{Claim, Written};
 use super::counts::{Harm, Point, add};
 use super::devices::{Role, Turn};
 use super::fate::{End, Fate, meet};
-use super::field::{Epoch, Late, Orphan};
+use super::field::Epoch;
 use super::{lock, staged};
 
 /// Bytes of most operations, at most.
@@ -50,11 +50,17 @@ pub(super) async fn fly(epoch: Arc<Epoch>, task: usize) -> Result<(), String> {
         if index >= epoch.end || late {
             return Ok(());
         }
-        let mut draws = Draws::new(epoch.seed ^ ((index as u64 + 1) << 20));
-        one(&epoch, task, &mut draws).await?;
-        add(&epoch.counts.ops, 1);
-        lock(&epoch.flying[task]).clear();
+        number(&epoch, task, index).await?;
     }
+}
+
+/// Does one operation.
+pub(super) async fn number(epoch: &Arc<Epoch>, task: usize, index: usize) -> Result<(), String> {
+    let mut draws = Draws::new(epoch.seed ^ ((index as u64 + 1) << 20));
+    one(epoch, task, &mut draws).await?;
+    add(&epoch.counts.ops, 1);
+    lock(&epoch.flying[task]).clear();
+    Ok(())
 }
 
 async fn one(epoch: &Arc<Epoch>, task: usize, draws: &mut Draws) -> Result<(), String> {
@@ -62,6 +68,10 @@ async fn one(epoch: &Arc<Epoch>, task: usize, draws: &mut Draws) -> Result<(), S
     let subject = epoch.files.draw(draws);
     let (mut act, mut fate) = (Act::draw(draws), Fate::draw(draws));
     *lock(&epoch.flying[task]) = format!("{act:?} {fate:?} of file {subject}");
+    if epoch.is_stuck && act == Act::Staged {
+        // As on a device that is doomed, below.
+        act = Act::Write;
+    }
     if act == Act::Inspect {
         return epoch.inspect(subject).await;
     }
@@ -129,8 +139,11 @@ where
     A: Access<G::Part>,
 {
     let is_doomed = turn.as_ref().is_some_and(|turn| turn.0.is_doomed());
-    let len_max = length_max(draws, is_doomed);
-    let (claim, held, part) = take(epoch, arena, subject, (act, len_max), draws).await;
+    let len_max = length_max(draws, is_doomed).min(arena.part_max() as u64);
+    let taken = take(epoch, arena, subject, (act, len_max), draws).await;
+    let Some((claim, held, part)) = taken else {
+        return Ok(());
+    };
     let handles = epoch.handles(subject);
     let flight = Flight {
         epoch: Arc::clone(epoch),
@@ -160,19 +173,19 @@ fn length_max(draws: &mut Draws, is_doomed: bool) -> u64 {
     }
 }
 
-/// Waits for plots and a cell that nobody has.
+/// Waits for plots and a cell that nobody has. `None` when the engine ends first.
 async fn take<G, A>(
     epoch: &Epoch,
     arena: &Arena<G, A>,
     subject: usize,
     (act, len_max): (Act, u64),
     draws: &mut Draws,
-) -> (Claim, Held<G::Part>, G::Part)
+) -> Option<(Claim, Held<G::Part>, G::Part)>
 where
     G: Ground,
     A: Access<G::Part>,
 {
-    loop {
+    while !epoch.is_ending() {
         let claimed = {
             let mut content = lock(&epoch.subject(subject).content);
             match act {
@@ -182,9 +195,9 @@ where
         };
         if let Some(claim) = claimed {
             let len = usize::try_from(claim.range.end - claim.range.start).unwrap_or(0);
-            debug_assert!(len <= Arena::<G, A>::part_max());
+            debug_assert!(len <= arena.part_max(), "a claim fits the largest cell");
             if let Some((held, part)) = arena.take(draws, len) {
-                return (claim, held, part);
+                return Some((claim, held, part));
             }
             let nothing = claim.generation.map(|_| Written::Nothing);
             epoch.end_claim(subject, &claim, nothing);
@@ -192,6 +205,7 @@ where
         epoch.gather();
         tokio::task::yield_now().await;
     }
+    None
 }
 
 impl<G, A> Flight<G, A>
@@ -231,9 +245,7 @@ where
             End::Settled(Ok(done)) => {
                 self.note_done(done.bytes);
                 let bytes = done.bytes;
-                let message = || format!("a read of {asked} bytes gave {bytes}");
-                let short = u64::from(bytes != asked);
-                self.epoch.counts.harm(Harm::Corrupt, short, message);
+                self.check_length(asked, bytes, &done.receipt);
                 self.check_read(&done.buf, bytes);
                 self.over(held, done.buf, None);
             }
@@ -246,6 +258,20 @@ where
             }
             End::Dropped(_) => self.orphan(held, None),
         }
+    }
+
+    /// Nothing is read at the end of a file.
+    fn check_length(&self, asked: usize, bytes: usize, receipt: &Receipt) {
+        let message = || {
+            let path = self.epoch.subject(self.subject).path.display();
+            let (fate, claim) = (self.fate, &self.claim.range);
+            let device = self.turn.as_ref().map(|turn| turn.0.role);
+            format!(
+                "{bytes} of {asked} bytes of {claim:?} of {path} ({fate:?}, {device:?}): {receipt:?}"
+            )
+        };
+        let short = u64::from(bytes != asked);
+        self.epoch.counts.harm(Harm::Corrupt, short, message);
     }
 
     /// The first `bytes` of a part are those of the claim.
@@ -281,9 +307,7 @@ where
             End::Settled(Ok(done)) => {
                 self.note_done(done.bytes);
                 let bytes = done.bytes;
-                let message = || format!("ranges of {asked} bytes gave {bytes}");
-                let short = u64::from(bytes != asked);
-                self.epoch.counts.harm(Harm::Corrupt, short, message);
+                self.check_length(asked, bytes, &done.receipt);
                 for range in &ranges {
                     let wrong = self.arena.look(&done.buf, |found| {
                         let content = lock(&self.epoch.subject(self.subject).content);
@@ -370,113 +394,6 @@ where
                 }
             }
         }
-    }
-
-    pub(super) fn note_done(&self, bytes: usize) {
-        add(&self.epoch.counts.done, 1);
-        self.epoch.note_bytes(bytes);
-    }
-
-    /// Looks whether it may have failed so. Gives the memory, unless it is quarantined.
-    fn failed(
-        &self,
-        held: Held<G::Part>,
-        error: OpError<G::Part>,
-    ) -> Option<(Held<G::Part>, G::Part)> {
-        let written = self.claim.generation.map(|_| Written::Failed);
-        self.failed_as(held, error, written)
-    }
-
-    fn failed_as(
-        &self,
-        held: Held<G::Part>,
-        error: OpError<G::Part>,
-        written: Option<Written>,
-    ) -> Option<(Held<G::Part>, G::Part)> {
-        let (error, part) = error.into_parts();
-        self.judge(&error);
-        if error.kind() == ErrorKind::Quarantined {
-            let count = u64::from(part.is_some());
-            let message = || "a quarantined operation gave its memory back".to_owned();
-            self.epoch.counts.harm(Harm::Double, count, message);
-            self.note_quarantined(written);
-            return None;
-        }
-        let part = part.or_else(|| {
-            let message = || format!("memory is gone with: {error}");
-            self.epoch.counts.harm(Harm::Leaked, 1, message);
-            None
-        });
-        part.map(|part| (held, part))
-    }
-
-    pub(super) fn note_quarantined(&self, written: Option<Written>) {
-        self.epoch.note_quarantined(Late {
-            subject: self.subject,
-            claim: self.claim.clone(),
-            written,
-        });
-    }
-
-    /// Whether it may fail so.
-    pub(super) fn judge(&self, error: &Error) {
-        add(&self.epoch.counts.failed, 1);
-        let role = self.turn.as_ref().map(|turn| turn.0.role);
-        let is_doomed = self.turn.as_ref().is_some_and(|turn| turn.0.is_doomed());
-        let device_ends = matches!(
-            error.kind(),
-            ErrorKind::DeviceFailed | ErrorKind::Quarantined
-        );
-        if let Some(turn) = self.turn.as_ref().filter(|_| is_doomed && device_ends) {
-            turn.0.is_dead();
-        }
-        let may = match error.kind() {
-            ErrorKind::Cancelled => matches!(self.fate, Fate::Cancelled(_)),
-            ErrorKind::DeadlineExceeded => matches!(self.fate, Fate::Deadline(_)),
-            ErrorKind::Io | ErrorKind::StorageFull | ErrorKind::InvalidInput => {
-                self.epoch.subject(self.subject).is_faulty
-            }
-            ErrorKind::DeviceFailed => role.is_some(),
-            ErrorKind::Quarantined => is_doomed || self.epoch.is_ending(),
-            ErrorKind::ShuttingDown => self.epoch.is_ending(),
-            _ => false,
-        };
-        let message = || format!("{:?} on {role:?}: {error}", self.fate);
-        self.epoch
-            .counts
-            .harm(Harm::Other, u64::from(!may), message);
-    }
-
-    /// The operation has ended and gave its memory back.
-    pub(super) fn over(self, held: Held<G::Part>, part: G::Part, written: Option<Written>) {
-        self.epoch.end_claim(self.subject, &self.claim, written);
-        let whole = self.arena.give_back(held, part);
-        let message = || format!("a store outside of the memory of {:?}", self.claim);
-        self.epoch
-            .counts
-            .harm(Harm::Corrupt, u64::from(!whole), message);
-    }
-
-    /// Nobody awaits it any more: it is over when its memory has come back.
-    fn orphan(self, held: Held<G::Part>, written: Option<Written>) {
-        let epoch = Arc::clone(&self.epoch);
-        let mut waits = Some((self, held));
-        let orphan: Orphan = Box::new(move |_| {
-            let back = waits
-                .as_ref()
-                .and_then(|(flight, held)| flight.arena.recover(held));
-            match (back, waits.take()) {
-                (Some(part), Some((flight, held))) => {
-                    flight.over(held, part, written);
-                    true
-                }
-                (_, still) => {
-                    waits = still;
-                    false
-                }
-            }
-        });
-        lock(&epoch.orphans).push(orphan);
     }
 }
 

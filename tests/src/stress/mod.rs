@@ -6,11 +6,16 @@
 mod arena;
 pub mod args;
 mod content;
+mod controls;
 mod counts;
 mod devices;
+mod end;
 mod fate;
 mod field;
 mod fly;
+mod model;
+mod outcome;
+mod rounds;
 mod run;
 mod slow;
 mod staged;

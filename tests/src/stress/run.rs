@@ -1,17 +1,14 @@
 //! A whole run: epoch after epoch, each with an engine of its own, and the verdict.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio_cufile::{Engine, Permits, ShutdownReport, Stats};
-
 use super::args::Args;
-use super::counts::{Counts, Fault, Harm, Point, add, read};
-use super::devices::{self, Devices, Leases, Role};
+use super::counts::{Counts, Fault, Harm, Point, read};
+use super::devices::{self, Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::fly::fly;
-use super::{Device, lock, slow};
+use super::{Backend, Device, arena, controls, lock, model, rounds, slow};
 use crate::Sim;
 use crate::sim::Lease;
 
@@ -24,8 +21,6 @@ const STUCK_MAX: Duration = Duration::from_secs(20);
 const QUIET_MAX: Duration = Duration::from_secs(2);
 /// Of the engines. Longer than any delay that is injected, on a machine that is busy elsewhere.
 const QUIET_LIMIT: Duration = Duration::from_secs(1);
-/// What a shutdown may take beside that.
-const SHUTDOWN_MARGIN: Duration = Duration::from_secs(4);
 
 /// Does what was asked for, prints what came of it, and says whether all was well.
 ///
@@ -33,6 +28,9 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(4);
 ///
 /// When the machine does not let it run.
 pub fn run(args: &Args) -> Result<bool, String> {
+    if args.backend == Backend::Model {
+        return run_model(args);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()
@@ -46,7 +44,26 @@ pub fn run(args: &Args) -> Result<bool, String> {
     };
     let counts = Arc::new(Counts::default());
     let since = Instant::now();
-    let missed = runtime.block_on(epochs(args, sim, &counts, since))?;
+    let missed = match args.shutdown_rounds {
+        None => runtime.block_on(epochs(args, sim, &counts, since))?,
+        Some(rounds) => {
+            runtime.block_on(rounds::run(args, rounds, sim, &counts))?;
+            Vec::new()
+        }
+    };
+    Ok(report(args, &counts, &missed, since))
+}
+
+fn run_model(args: &Args) -> Result<bool, String> {
+    if let Some(name) = &args.broken {
+        return controls::run(args, name);
+    }
+    let (counts, since) = (Arc::new(Counts::default()), Instant::now());
+    let missed = model::run(args, &counts);
+    Ok(report(args, &counts, &missed, since))
+}
+
+fn report(args: &Args, counts: &Counts, missed: &[&str], since: Instant) -> bool {
     let well = counts.is_clean() && missed.is_empty();
     println!("{counts}\n{}", counts.details());
     for message in counts.messages() {
@@ -57,12 +74,9 @@ pub fn run(args: &Args) -> Result<bool, String> {
     }
     let seconds = since.elapsed().as_secs_f64();
     let word = if well { "PASS" } else { "FAIL" };
-    println!(
-        "{word} seed {} in {seconds:.1} s; again: {}",
-        args.seed,
-        args.again()
-    );
-    Ok(well)
+    let (seed, again) = (args.seed, args.again());
+    println!("{word} seed {seed} in {seconds:.1} s; again: {again}");
+    well
 }
 
 async fn epochs(
@@ -85,10 +99,12 @@ async fn epochs(
             operations: start..args.ops.min(start + EPOCH),
             until,
             tasks: TASKS,
+            is_stuck: false,
+            sizes: arena::MANY,
             rest: rest_of(args),
         };
         let leases = leases.as_mut().map(|leases| leases.for_epoch(&args.faults));
-        one_epoch(args, leases.unwrap_or_default(), plan, number).await?;
+        one_epoch(leases.unwrap_or_default(), plan, number).await?;
         if is_over() || !counts.is_clean() {
             break;
         }
@@ -103,7 +119,7 @@ async fn epochs(
 }
 
 /// Longer than the slowest delay.
-fn rest_of(args: &Args) -> Duration {
+pub(super) fn rest_of(args: &Args) -> Duration {
     let slowest = slow::DELAY_MAX.max(devices::DELAY_MAX);
     let is_slow = args.faults.contains(&Fault::Slow) || args.device == Device::Sim;
     let rest = if is_slow { 2 * slowest } else { Duration::ZERO };
@@ -111,19 +127,19 @@ fn rest_of(args: &Args) -> Duration {
 }
 
 async fn one_epoch(
-    args: &Args,
     leases: Vec<(Role, Arc<Lease>)>,
     plan: Plan,
     number: usize,
 ) -> Result<(), String> {
-    let devices =
-        async |engine: &Engine, rest| Devices::new(engine, leases, &args.faults, rest).await;
-    let epoch = Arc::new(Epoch::new(plan, devices).await?);
+    let epoch = Arc::new(Epoch::new(plan, leases).await?);
     fly_all(&epoch).await?;
     if number.is_multiple_of(2) {
         epoch.settle().await?;
     }
-    epoch.end(QUIET_LIMIT).await
+    match epoch.shut_down(QUIET_LIMIT).await {
+        Some(report) => epoch.account(&report).await,
+        None => Ok(()),
+    }
 }
 
 /// Lets the tasks do their operations.
@@ -178,112 +194,4 @@ impl Epoch {
         }
         Ok(())
     }
-
-    /// Shuts the engine down, and accounts for everything.
-    pub(super) async fn end(&self, quiet_limit: Duration) -> Result<(), String> {
-        self.ending.store(true, Ordering::Release);
-        let limit = quiet_limit + SHUTDOWN_MARGIN;
-        let report = tokio::time::timeout(limit, self.engine.shutdown()).await;
-        let Ok(report) = report else {
-            let stats = self.engine.stats();
-            let message = || format!("no end of the shutdown in {limit:?}: {stats:?}");
-            self.counts.harm(Harm::Lost, 1, message);
-            return Ok(());
-        };
-        self.account(&report);
-        self.let_go();
-        self.rest().await;
-        self.look_at_files()
-    }
-
-    fn account(&self, report: &ShutdownReport) {
-        self.gather();
-        let orphans = std::mem::take(&mut *lock(&self.orphans)).len() as u64;
-        let expected = self.quarantined.load(Ordering::Relaxed) + orphans;
-        let stats = self.engine.stats();
-        add(&self.counts.rounds, 1);
-        add(&self.counts.quarantined, report.quarantined);
-        add(&self.counts.expected, expected);
-        let differ = report.quarantined.abs_diff(expected);
-        let quarantined = report.quarantined;
-        let message = || format!("{quarantined} quarantined, {expected} expected; {stats:?}");
-        self.counts.harm(Harm::Leaked, differ, message);
-        let slots = [stats.slots, stats.small_slots];
-        let permits = [stats.bytes, stats.parts, stats.workers];
-        let none_lost = expected == 0;
-        let bad = |all: &[Permits]| all.iter().any(|one| !is_home(one, none_lost));
-        for (count, is_bad) in [
-            (&self.counts.slots_bad, bad(&slots)),
-            (&self.counts.permits_bad, bad(&permits)),
-        ] {
-            add(count, u64::from(is_bad));
-            let message = || format!("not all home: {stats:?}");
-            self.counts.harm(Harm::Leaked, u64::from(is_bad), message);
-        }
-        self.check_strays(&stats);
-    }
-
-    /// A completion that names nobody may only be one of a part that was given up.
-    fn check_strays(&self, stats: &Stats) {
-        let more = stats
-            .stray_completions
-            .saturating_sub(stats.parts.quarantined);
-        let message = || format!("completions of nobody: {stats:?}");
-        self.counts.harm(Harm::Double, more, message);
-    }
-
-    /// What was held back goes on, and must find its memory.
-    fn let_go(&self) {
-        self.devices.end(&self.counts, &self.faults);
-        if let Some(slow) = &self.files.slow {
-            drop(slow.pass());
-        }
-        for late in std::mem::take(&mut *lock(&self.late)) {
-            self.end_claim(late.subject, &late.claim, late.written);
-        }
-    }
-
-    /// Watches all memory for as long as it has to rest.
-    async fn rest(&self) {
-        let mut harms = vec![];
-        let rested = [self.host.rested_at()].into_iter();
-        let devices = self
-            .devices
-            .all
-            .iter()
-            .map(|device| device.arena.rested_at());
-        if let Some(last) = rested.chain(devices).flatten().max() {
-            tokio::time::sleep_until(last.into()).await;
-        }
-        self.host.sweep();
-        harms.push(self.host.harm());
-        for device in &self.devices.all {
-            device.arena.sweep();
-            harms.push(device.arena.harm());
-        }
-        let late = harms.iter().map(|harm| harm.late).sum();
-        let message = || "memory changed after it was given back".to_owned();
-        self.counts.harm(Harm::LateWrite, late, message);
-    }
-
-    fn look_at_files(&self) -> Result<(), String> {
-        for (index, subject) in self.files.all.iter().enumerate() {
-            let found = self.files.bytes_of(index)?;
-            let inspection = {
-                let mut content = lock(&subject.content);
-                content.close_accounts();
-                content.inspect(&found)
-            };
-            if let Some(wrong) = inspection.corrupt {
-                let message = || format!("{}: {wrong}", subject.path.display());
-                self.counts.harm(Harm::Corrupt, 1, message);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn is_home(permits: &Permits, none_lost: bool) -> bool {
-    let all = permits.free + permits.quarantined == permits.capacity;
-    all && permits.in_flight == 0 && !(none_lost && permits.quarantined > 0)
 }

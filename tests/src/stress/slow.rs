@@ -44,6 +44,7 @@ impl Slow {
         let holding = Arc::new(AtomicBool::new(false));
         let (held, counts) = (Arc::clone(&holding), Arc::clone(counts));
         let draws = Mutex::new(Draws::new(seed ^ 0xf0_5e));
+        let last_cut = Mutex::new(None);
         let faults = faults.to_vec();
         let policy = move |seen: &Seen| {
             if held.load(Ordering::Acquire) {
@@ -56,10 +57,18 @@ impl Slow {
                 (fault.copied(), draws.below(1 << 20))
             };
             let fault = fault.filter(|fault| faults.contains(fault));
-            decide(seen, fault, size).map_or(Fate::Give, |(fault, fate)| {
-                counts.fired(fault, 1);
-                fate
-            })
+            let Some((fault, fate)) = decide(seen, fault, size) else {
+                return Fate::Give;
+            };
+            if let Fate::CutShort(len) = fate {
+                // A request that ends at the same place again has met the end of the file.
+                let cut = seen.offset + len as u64;
+                if lock(&last_cut).replace(cut) == Some(cut) {
+                    return Fate::Give;
+                }
+            }
+            counts.fired(fault, 1);
+            fate
         };
         let fs = SlowFs::mount_with(content, Box::new(policy))?;
         Some(Self { fs, holding })

@@ -231,7 +231,7 @@ impl<D: Domain> Core<D> {
             let now = self.environment.now();
             let operation = inner.operation_of(key);
             let withdrawn =
-                operation.and_then(|of| inner.stop(&of, StopReason::Shutdown, now, &mut effects));
+                operation.and_then(|of| inner.stop(&of, StopReason::HandedBack, now, &mut effects));
             inner.take_back(key, &mut effects);
             withdrawn
         };

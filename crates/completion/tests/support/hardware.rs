@@ -1,7 +1,8 @@
 //! Memory that hardware writes into, and the writing.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 #[cfg(completion_loom)]
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -10,9 +11,22 @@ use shuttle::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(not(any(completion_loom, completion_shuttle)))]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio_cufile_completion::{Next, PartKey, PartOutcome, ReleasePolicy, Ticket};
+use tokio_cufile_completion::{Next, PartKey, PartOutcome, ReleasePolicy, SlotId, Ticket};
 
 use super::{Fake, Tally};
+
+/// Bytes behind a memory, for a test whose hardware stores any. What it does to memory that was
+/// released is then seen by the bytes, and asserted nowhere.
+pub(crate) trait Bytes: Send + Sync {
+    /// A part moves into its slot, or as far as it comes without one.
+    fn stage(&self, part: Range<u64>, slot: Option<SlotId>);
+
+    /// A part moves to where it goes: out of its slot, if it was staged.
+    fn store(&self, part: Range<u64>, staged: Option<SlotId>);
+
+    /// The payload is dropped.
+    fn released(&self);
+}
 
 /// How often the memory was released: more than once is a double free, and a write after the first
 /// time is a write into somebody else's memory.
@@ -25,14 +39,24 @@ struct Record {
     /// the model checkers to explore.
     started: AtomicU64,
     moved: AtomicU64,
+    bytes: Option<Box<dyn Bytes>>,
 }
 
 impl Memory {
     pub(crate) fn new() -> Self {
+        Self::made_of(None)
+    }
+
+    pub(crate) fn of_bytes(bytes: impl Bytes + 'static) -> Self {
+        Self::made_of(Some(Box::new(bytes)))
+    }
+
+    fn made_of(bytes: Option<Box<dyn Bytes>>) -> Self {
         Self(Arc::new(Record {
             releases: AtomicUsize::new(0),
             started: AtomicU64::new(0),
             moved: AtomicU64::new(0),
+            bytes,
         }))
     }
 
@@ -75,6 +99,9 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.memory.0.releases.fetch_add(1, Ordering::SeqCst);
+        if let Some(bytes) = &self.memory.0.bytes {
+            bytes.released();
+        }
         assert!(
             !self.panics || std::thread::panicking(),
             "a payload whose drop panics"
@@ -85,20 +112,46 @@ impl Drop for Buffer {
 /// What hardware is to write.
 pub(crate) struct Touch {
     memory: Memory,
+    offset: u64,
     pub(crate) len: u64,
+    staged: AtomicBool,
 }
 
 impl Touch {
-    pub(crate) fn new(memory: &Memory, len: u64) -> Self {
+    pub(crate) fn new(memory: &Memory, offset: u64, len: u64) -> Self {
         Self {
             memory: memory.clone(),
+            offset,
             len,
+            staged: AtomicBool::new(false),
         }
+    }
+
+    const fn part(&self) -> Range<u64> {
+        self.offset..self.offset + self.len
+    }
+
+    /// A stage of the hardware's work that is not the last.
+    fn stage(&self, slot: Option<SlotId>) {
+        match &self.memory.0.bytes {
+            Some(bytes) => bytes.stage(self.part(), slot),
+            None => self.memory.assert_held(),
+        }
+        self.staged.store(true, Ordering::SeqCst);
     }
 
     /// A store by hardware: no checker would see it, so the memory itself is asked (I3).
     pub(crate) fn hit(&self) {
-        self.memory.assert_held();
+        self.hit_by(None);
+    }
+
+    /// As [`hit`](Self::hit), out of the slot if the part was staged there.
+    pub(crate) fn hit_by(&self, slot: Option<SlotId>) {
+        let staged = slot.filter(|_| self.staged.load(Ordering::SeqCst));
+        match &self.memory.0.bytes {
+            Some(bytes) => bytes.store(self.part(), staged),
+            None => self.memory.assert_held(),
+        }
     }
 
     /// Notes what was moved, for a part that ends by name.
@@ -130,7 +183,7 @@ impl<P: ReleasePolicy> Started<P> {
     }
 
     pub(crate) fn finish_with(self, bytes: u64, fault: Option<&'static str>) {
-        self.task.hit();
+        self.task.hit_by(self.ticket.slot());
         if fault.is_none() && bytes <= self.task.len {
             self.task.memory.0.moved.fetch_add(bytes, Ordering::SeqCst);
         }
@@ -139,7 +192,7 @@ impl<P: ReleasePolicy> Started<P> {
 
     /// A stage that is not the last was seen complete.
     pub(crate) fn advance(&self) -> Next {
-        self.task.hit();
+        self.task.stage(self.ticket.slot());
         self.ticket.advance()
     }
 

@@ -169,7 +169,10 @@ impl<P: ReleasePolicy> World<P> {
     }
 
     pub(crate) fn prepare(&self, want: Want) -> Job<P> {
-        let memory = Memory::new();
+        self.prepare_with(want, Memory::new())
+    }
+
+    pub(crate) fn prepare_with(&self, want: Want, memory: Memory) -> Job<P> {
         let buffer = Buffer::new(&memory, want.panics_on_drop);
         Job {
             handle: Some(Handle::new(&self.core, buffer)),
@@ -373,7 +376,7 @@ impl Want {
                     worker,
                 },
                 stages,
-                task: Touch::new(&memory, len),
+                task: Touch::new(&memory, offset, len),
             })
         });
         Spec {

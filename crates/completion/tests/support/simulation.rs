@@ -118,28 +118,68 @@ impl Fate {
     }
 }
 
-/// Asserts that everything has ended well, once nothing is in flight and all was disposed of.
-pub(crate) fn assert_end<P: ReleasePolicy>(world: &World<P>, fates: &[Fate], file: &File) {
-    let census = world.check();
-    assert!(census.is_idle(), "something is in flight: {census:?}");
-    assert_eq!(census.queued, 0, "something is queued: {census:?}");
-    assert_eq!(
-        census.parts.free + census.parts.quarantined,
-        census.parts.capacity
-    );
-    let mut leaked = 0;
-    for fate in fates {
-        let releases = fate.memory.releases();
-        assert!(releases <= 1, "memory was released {releases} times");
-        assert!(
-            !fate.awaited || fate.quarantined == (releases == 0),
-            "an awaited payload comes back unless it is quarantined"
-        );
-        leaked += u64::from(releases == 0);
+/// How everything has ended, once nothing is in flight and all was disposed of.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// What was left behind, in words.
+    pub(crate) left: Vec<String>,
+    /// Memories that were released more than once.
+    pub(crate) doubled: u64,
+    /// Awaited payloads that did not come back, or came back from quarantine.
+    pub(crate) strayed: u64,
+    /// Memories that were not released, and how many of them the engine knows of.
+    pub(crate) leaked: u64,
+    pub(crate) quarantined: u64,
+    /// Writes that nobody was told of, and how many of them the ledger knows of.
+    pub(crate) lost: u64,
+    pub(crate) recorded: u64,
+}
+
+impl Ends {
+    pub(crate) fn of<P: ReleasePolicy>(world: &World<P>, fates: &[Fate], file: &File) -> Self {
+        let census = world.check();
+        let mut ends = Self {
+            quarantined: census.quarantined_operations,
+            lost: fates.iter().filter(|fate| fate.is_lost_write()).count() as u64,
+            recorded: file.doubt().map_or(0, |doubt| doubt.writes),
+            ..Self::default()
+        };
+        let parts = census.parts;
+        for (is_left, what) in [
+            (!census.is_idle(), "something is in flight"),
+            (census.queued > 0, "something is queued"),
+            (
+                parts.free + parts.quarantined != parts.capacity,
+                "permits are missing",
+            ),
+            (file.outstanding() > 0, "a write is still outstanding"),
+        ] {
+            if is_left {
+                ends.left.push(format!("{what}: {census:?}"));
+            }
+        }
+        for fate in fates {
+            let releases = fate.memory.releases();
+            ends.doubled += u64::from(releases > 1);
+            ends.leaked += u64::from(releases == 0);
+            ends.strayed += u64::from(fate.awaited && fate.quarantined != (releases == 0));
+        }
+        ends
     }
-    assert_eq!(leaked, census.quarantined_operations, "leaks are counted");
-    assert_eq!(file.outstanding(), 0, "a write is still outstanding");
-    let lost = fates.iter().filter(|fate| fate.is_lost_write()).count();
-    let recorded = file.doubt().map_or(0, |doubt| doubt.writes);
-    assert_eq!(recorded, lost as u64, "lost writes are recorded, each once");
+}
+
+/// Asserts that everything has ended well.
+pub(crate) fn assert_end<P: ReleasePolicy>(world: &World<P>, fates: &[Fate], file: &File) {
+    let ends = Ends::of(world, fates, file);
+    assert!(ends.left.is_empty(), "{}", ends.left.join("; "));
+    assert_eq!(ends.doubled, 0, "memory was released more than once");
+    assert_eq!(
+        ends.strayed, 0,
+        "an awaited payload comes back unless it is quarantined"
+    );
+    assert_eq!(ends.leaked, ends.quarantined, "leaks are counted");
+    assert_eq!(
+        ends.recorded, ends.lost,
+        "lost writes are recorded, each once"
+    );
 }

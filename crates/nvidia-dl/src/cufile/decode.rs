@@ -24,7 +24,6 @@ pub enum Failure {
     /// The library says that it failed, and not why.
     Unexplained,
     /// More bytes than were asked for: a bug of the library, and nothing is known of the memory.
-    #[non_exhaustive]
     TooLong {
         /// Bytes that were asked for.
         asked: usize,

@@ -32,9 +32,9 @@
 //!
 //! For 1.11 to 1.20. What came after 1.11 or may be absent is [optional](OPTIONAL_SYMBOLS): without
 //! it only its own calls fail, as [`Unsupported`](CufileError::Unsupported), which names the version
-//! that brought it. 1.15 and 1.20 are the versions that calls are run against; for the others the
-//! layouts and symbols are checked against their headers and export tables, and behaviour in a
-//! simulation.
+//! that brought it. The symbols, versions and parameters of all of these (there is no 1.12) were tried
+//! on the real libraries without a GPU; 1.15 and 1.20 are the versions that reads and writes are run
+//! against; for the others layouts were checked against their headers, and behaviour is simulated.
 //!
 //! # What is safe
 //!

@@ -111,6 +111,11 @@ const TEXT_BYTES_MAX: u16 = 4096;
 
 /// Parameters: 1.14 and later. They win over environment and file, and are set only before the
 /// library is open.
+///
+/// What is in force is told once it is open. Before that, most of what was not set is told as 0, off or
+/// an error, whatever environment and file say; what was set is told as it was set, also where it is
+/// out of its [range](Self::size_parameter_range), and gives way to the default in silence when the
+/// library opens (measured with 1.15 and 1.20).
 impl Library {
     /// `cuFileGetParameterSizeT`.
     ///
@@ -215,6 +220,9 @@ impl Library {
     }
 
     /// `cuFileGetParameterMinMaxValue`: the least and the greatest value that is taken.
+    ///
+    /// 1.15 readies the library for that: it looks for libcuda, and prints where there is none. So it
+    /// wants what [`driver_open`](Self::driver_open) wants.
     ///
     /// # Errors
     ///

@@ -7,7 +7,6 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -242,27 +241,4 @@ impl Pinned {
         // SAFETY: as above; the tests read it when what writes has ended.
         unsafe { std::slice::from_raw_parts(self.bytes, self.len) }.to_vec()
     }
-}
-
-/// Runs the test of that name again, in a process of its own, with variables. Inside of it
-/// [`is_child`] holds.
-pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Output {
-    let program = std::env::current_exe().expect("a test knows its program");
-    Command::new(program)
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env_remove("TOKIO_CUFILE_SIMULATE")
-        .env(CHILD, "1")
-        .envs(variables.iter().copied())
-        .output()
-        .expect("a test can be started again")
-}
-
-const CHILD: &str = "SIM_CUDA_TEST_CHILD";
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "how a test knows that it is the inner one"
-)]
-pub(crate) fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
 }

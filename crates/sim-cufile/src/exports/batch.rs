@@ -44,7 +44,7 @@ struct IoEvent {
 unsafe extern "C" fn cuFileBatchIOSetUp(to: *mut usize, room: c_uint) -> Status {
     call::status(Entry::cuFileBatchIOSetUp, |state| {
         driver::open_if_needed(state)?;
-        let most = lock(&state.inner).params.sizes[params::BATCH_SIZE];
+        let most = lock(&state.inner).params.size(params::BATCH_SIZE);
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         if room == 0 || room > most {
             return Err(Fail::Code(INVALID_VALUE));

@@ -85,7 +85,7 @@ impl Properties {
     fn of(state: &State) -> Self {
         let inner = lock(&state.inner);
         let params = &inner.params;
-        let size = |index: usize| params.sizes[index];
+        let size = |index: usize| params.size(index);
         let short = |index: usize| u32::try_from(size(index)).unwrap_or(u32::MAX);
         let is_direct = driver::route(state, &inner) != Route::Posix;
         Self {
@@ -94,19 +94,19 @@ impl Properties {
             } else {
                 [0, 0]
             },
-            poll_threshold: size(10),
+            poll_threshold: size(params::POLL_KB),
             max_direct_io: size(params::MAX_DIRECT_IO_KB),
             // NVMe.
             status: u32::from(is_direct) << 4,
-            control: u32::from(params.bools[0])
-                | u32::from(params.bools[params::ALLOW_COMPAT]) << 1,
+            control: u32::from(params.bool(params::POLL_MODE))
+                | u32::from(params.bool(params::ALLOW_COMPAT)) << 1,
             // Batches and streams.
             features: 0b110,
-            cache: short(6),
-            per_buffer_cache: short(7),
+            cache: short(params::MAX_CACHE_KB),
+            per_buffer_cache: short(params::BUFFER_CACHE_KB),
             pinned: short(params::MAX_PINNED_KB),
             batch_size: short(params::BATCH_SIZE),
-            batch_timeout_ms: short(11),
+            batch_timeout_ms: short(params::BATCH_TIMEOUT_MS),
         }
     }
 }
@@ -126,7 +126,7 @@ fn set_early(entry: Entry, run: impl FnOnce(&mut params::Params) -> Result) -> S
 #[unsafe(no_mangle)]
 extern "C" fn cuFileDriverSetPollMode(poll: bool, kb: usize) -> Status {
     set_early(Entry::cuFileDriverSetPollMode, |params| {
-        params.bools[0] = poll;
+        params.set_bool(0, poll)?;
         params.set_size(10, kb)
     })
 }

@@ -11,13 +11,14 @@ use sim_common::monitor::lock;
 use super::{put, put_all, text};
 use crate::call;
 use crate::code::{Fail, INVALID_VALUE, Result, Status};
+use crate::driver;
 use crate::entry::Entry;
 use crate::params::{self, Params, Slabs};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuFileGetParameterSizeT(index: u32, to: *mut usize) -> Status {
     call::status(Entry::cuFileGetParameterSizeT, |state| {
-        let value = params::get(&lock(&state.inner).params.sizes, index)?;
+        let value = lock(&state.inner).params.tell_size(index)?;
         // SAFETY: as the caller vouches.
         unsafe { put(to, value) }
     })
@@ -26,7 +27,7 @@ unsafe extern "C" fn cuFileGetParameterSizeT(index: u32, to: *mut usize) -> Stat
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuFileGetParameterBool(index: u32, to: *mut bool) -> Status {
     call::status(Entry::cuFileGetParameterBool, |state| {
-        let value = params::get(&lock(&state.inner).params.bools, index)?;
+        let value = lock(&state.inner).params.tell_bool(index)?;
         // SAFETY: as the caller vouches.
         unsafe { put(to, value) }
     })
@@ -35,7 +36,7 @@ unsafe extern "C" fn cuFileGetParameterBool(index: u32, to: *mut bool) -> Status
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuFileGetParameterString(index: u32, to: *mut c_char, len: c_int) -> Status {
     call::status(Entry::cuFileGetParameterString, |state| {
-        let value = params::get(&lock(&state.inner).params.strings, index)?;
+        let value = lock(&state.inner).params.tell_string(index)?;
         let mut bytes = value.into_bytes();
         bytes.push(0);
         if bytes.len() > usize::try_from(len).unwrap_or(0) {
@@ -65,7 +66,7 @@ extern "C" fn cuFileSetParameterSizeT(index: u32, value: usize) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn cuFileSetParameterBool(index: u32, value: bool) -> Status {
     set(Entry::cuFileSetParameterBool, |params| {
-        params::set(&mut params.bools, index, value)
+        params.set_bool(index, value)
     })
 }
 
@@ -74,7 +75,7 @@ unsafe extern "C" fn cuFileSetParameterString(index: u32, value: *const c_char) 
     set(Entry::cuFileSetParameterString, |params| {
         // SAFETY: as the caller vouches.
         let value = unsafe { text(value) }?;
-        params::set(&mut params.strings, index, value)
+        params.set_string(index, value)
     })
 }
 
@@ -84,8 +85,10 @@ unsafe extern "C" fn cuFileGetParameterMinMaxValue(
     min: *mut usize,
     max: *mut usize,
 ) -> Status {
-    call::status(Entry::cuFileGetParameterMinMaxValue, |_| {
-        let range = Params::range(index)?;
+    call::status(Entry::cuFileGetParameterMinMaxValue, |state| {
+        driver::ready_for_ranges(state);
+        let index = usize::try_from(index).map_err(|_| Fail::Code(INVALID_VALUE))?;
+        let range = lock(&state.inner).params.range(index)?;
         // SAFETY: as the caller vouches.
         unsafe { put(min, range.0) }?;
         // SAFETY: as the caller vouches.

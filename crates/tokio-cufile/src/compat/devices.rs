@@ -128,13 +128,7 @@ impl Devices {
 
     /// Every device that CUDA sees. Blocks; call it on an engine thread.
     pub(crate) fn list(&self) -> Result<Vec<DeviceInfo>> {
-        let driver = open_driver()?;
-        let count = driver.device_count().map_err(|error| {
-            Error::new(ErrorKind::DeviceFailed, error.to_string()).with_source(error)
-        })?;
-        (0..u32::try_from(count).unwrap_or(0))
-            .map(|ordinal| DeviceInfo::of(driver, ordinal))
-            .collect()
+        DeviceInfo::all(open_driver()?)
     }
 
     /// Lets the copy threads end after what is in flight. Does not wait for a device that is just

@@ -58,6 +58,11 @@ impl Executors {
         }
     }
 
+    /// Whether there is a ring, and it was not lost: the pool does everything else.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.as_ref().is_some_and(Ring::serves)
+    }
+
     /// Goes on with a part whose bytes the device has copied to its slot. Never blocks.
     fn resume(&self, staged: Box<Staged>) {
         match &self.ring {

@@ -354,6 +354,11 @@ impl Run {
                     self.now = self.later.pop();
                 } else if progress {
                     self.now = Some(stretch);
+                } else if self.may_be_short_again(&stretch, moved, end) {
+                    self.idle += 1;
+                    self.report.retries += 1;
+                    stretch.done = stretch.done.min(end);
+                    self.now = Some(stretch);
                 } else {
                     self.no_progress(stretch);
                 }
@@ -371,6 +376,14 @@ impl Run {
     /// Whether the last result asked for another try at once: give way before it.
     pub(crate) const fn is_retrying(&self) -> bool {
         self.idle > 0
+    }
+
+    /// Whether a direct request, which began at a block, may have been cut short twice, the second
+    /// time no later than the first. The end of the file is where it was; unless the file was cut, and
+    /// then it ends at the second place.
+    fn may_be_short_again(&self, stretch: &Stretch, moved: usize, end: usize) -> bool {
+        let is_write = self.part.kind == Kind::Write;
+        moved > 0 && (is_write || end < stretch.done) && self.idle < RETRIES_MAX
     }
 
     /// The end of the file, or a file system that takes no byte.

@@ -20,6 +20,9 @@ pub enum CuFileStats {
 
 /// How the engine uses libcufile.
 ///
+/// It needs a CUDA context for calls that concern no device's memory, and takes the primary context of
+/// the first device that CUDA shows: `CUDA_VISIBLE_DEVICES` chooses which that is.
+///
 /// There is one libcufile in a process. The first engine that opens it fixes what `library` and
 /// `stats` say: to an engine that asks for something else, cuFile is not available, with that reason.
 #[non_exhaustive]

@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CompatMode {
     /// cuFile where GPUDirect Storage is possible, else compat. In its own compatibility mode
-    /// libcufile moves the bytes through the host as well, and was measured to be slower than the
-    /// compat backend: then it is not used, nor even opened.
+    /// libcufile moves the bytes through the host as well, and cannot be cancelled, nor say which way
+    /// they went: then it is not used, nor even opened.
     #[default]
     Auto,
     /// Compat only.

@@ -54,13 +54,8 @@ impl Drop for Allocation {
         // SAFETY: it was allocated in `new`, and whoever used it is done: an operation in flight
         // owns its share of the allocation.
         let free = || unsafe { driver.mem_free(self.start) };
-        let freed = self.device.bind().map(|()| free());
         // A context in error has lost its memory anyway; freed twice it cannot be.
-        match freed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "device memory was not freed"),
-            Err(error) => tracing::debug!(%error, "device memory was not freed"),
-        }
+        self.device.end_of("allocation", free);
     }
 }
 

@@ -99,8 +99,15 @@ impl Device {
         let destroyed = self
             .bind()
             .and_then(|()| destroy().map_err(|error| self.error(error)));
-        if let Err(error) = destroyed {
-            tracing::debug!(device = self.ordinal, %error, "a {what} was not destroyed");
+        match destroyed {
+            Ok(()) => {}
+            // It ends with its context.
+            Err(error) if self.failure.get().is_some() => {
+                tracing::debug!(device = self.ordinal, %error, "a {what} was not destroyed");
+            }
+            Err(error) => {
+                tracing::warn!(device = self.ordinal, %error, "a {what} was not destroyed, and stays");
+            }
         }
     }
 
@@ -141,13 +148,17 @@ impl Device {
 }
 
 fn device_error(ordinal: u32, error: CudaError) -> Error {
+    let reason = format!("device {ordinal}: {error}");
+    driver_error(reason, error).with_device(ordinal)
+}
+
+fn driver_error(reason: String, error: CudaError) -> Error {
     let kind = match error.result() {
         Some(CuResult::OUT_OF_MEMORY) => ErrorKind::OutOfMemory,
         None => ErrorKind::Unsupported,
         Some(_) => ErrorKind::DeviceFailed,
     };
-    let described = Error::new(kind, format!("device {ordinal}: {error}")).with_device(ordinal);
-    with_code(described, &error).with_source(error)
+    with_code(Error::new(kind, reason), &error).with_source(error)
 }
 
 /// A device that CUDA sees.
@@ -163,8 +174,17 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// What the driver says of it. Makes no context.
-    pub(crate) fn of(driver: &Driver, ordinal: u32) -> Result<Self, Error> {
+    /// Every device that the driver sees. Makes no context.
+    pub(crate) fn all(driver: &Driver) -> Result<Vec<Self>, Error> {
+        let count = driver
+            .device_count()
+            .map_err(|error| driver_error(error.to_string(), error))?;
+        (0..u32::try_from(count).unwrap_or(0))
+            .map(|ordinal| Self::of(driver, ordinal))
+            .collect()
+    }
+
+    fn of(driver: &Driver, ordinal: u32) -> Result<Self, Error> {
         let failed = |error| device_error(ordinal, error);
         let index = i32::try_from(ordinal).unwrap_or(i32::MAX);
         let device = driver.device(index).map_err(failed)?;

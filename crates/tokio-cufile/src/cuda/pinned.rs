@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use nvidia_dl::cuda::HostRegisterFlags;
+use nvidia_dl::cuda::{CuResult, HostRegisterFlags};
 
 use super::device::Device;
 use crate::error::Error;
@@ -27,18 +27,20 @@ impl Pinned {
     /// memory that is not pinned would stall its thread.
     pub(crate) fn new(slots: &Arc<SlotArena>, device: &Arc<Device>) -> Result<Self, Error> {
         device.bind()?;
+        // Before the call: whether one that fails has pinned is not known, so `drop` unpins.
+        let pinned = Self {
+            slots: Arc::clone(slots),
+            device: Arc::clone(device),
+        };
         let memory = slots.memory();
-        // SAFETY: the arena is mapped as long as this value holds it, and `drop` unregisters.
-        let pinned = unsafe {
+        // SAFETY: the arena is mapped as long as the value above holds it, and `drop` unregisters.
+        let registered = unsafe {
             device
                 .driver
                 .host_register(memory.as_ptr(), memory.len(), HostRegisterFlags::PORTABLE)
         };
-        pinned.map_err(|error| device.error(error))?;
-        Ok(Self {
-            slots: Arc::clone(slots),
-            device: Arc::clone(device),
-        })
+        registered.map_err(|error| device.error(error))?;
+        Ok(pinned)
     }
 }
 
@@ -46,11 +48,16 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let driver = self.device.driver;
         let start = self.slots.memory().as_ptr();
-        // SAFETY: registered in `new`. Whoever issues copies holds a share of this value until
+        // SAFETY: registered in `new`, or not at all. Whoever issues copies holds a share of this value until
         // their events are complete, or leaks it.
         let unregister = || unsafe { driver.host_unregister(start) };
         let unregistered = self.device.bind().map(|()| unregister());
-        if !matches!(unregistered, Ok(Ok(()))) {
+        let is_unpinned = match &unregistered {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => error.result() == Some(CuResult::HOST_MEMORY_NOT_REGISTERED),
+            Err(_) => false,
+        };
+        if !is_unpinned {
             // The driver may go on using pages that it holds pinned: they stay mapped.
             tracing::warn!(?unregistered, "the slots stay pinned and mapped");
             #[expect(clippy::disallowed_methods, reason = "see above")]

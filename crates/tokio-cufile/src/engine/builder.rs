@@ -162,8 +162,8 @@ impl EngineBuilder {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for settings that cannot be, `Unsupported` for a backend that this build does
-    /// not have, `OutOfMemory` when threads or memory are refused.
+    /// `InvalidInput` for settings that cannot be, `Unsupported` where io_uring is asked for and not
+    /// permitted, `OutOfMemory` when threads or memory are refused.
     pub fn build_blocking(self) -> Result<Engine> {
         let config = self.config;
         let invalid = |error: Error| error.with_operation(Operation::Build);
@@ -173,20 +173,8 @@ impl EngineBuilder {
             io: config.io,
             cache: config.cache,
         };
-        // Touched when used, unless registered: an engine whose buffers are aligned never needs
-        // them.
-        let prefault = if config.registered_buffers {
-            Prefault::Now
-        } else {
-            Prefault::OnTouch
-        };
-        let layout = SlotLayout::new(
-            config.budget,
-            config.bounce_buffer_size,
-            parts_max(&config, true),
-        );
-        let slots = SlotArena::new(layout, prefault)?;
-        let (slots, counters) = (Arc::new(slots), Arc::new(Counters::default()));
+        let (slots, layout) = map_slots(&config)?;
+        let counters = Arc::new(Counters::default());
         let ring = start_ring(&config, &slots, &counters);
         let ring_facts = match &ring {
             Ok(_) => RingFacts::Running,
@@ -209,7 +197,7 @@ impl EngineBuilder {
         });
         let devices = Arc::new(Devices::new(&executors, &slots, &counters));
         let host = Host {
-            executors,
+            executors: Arc::clone(&executors),
             devices: Arc::clone(&devices),
             clock,
             bells: Arc::clone(&bells),
@@ -225,6 +213,7 @@ impl EngineBuilder {
             core,
             lost_writes,
             ring: ring_facts,
+            executors,
             devices,
             cufile,
             slots: layout,
@@ -239,6 +228,18 @@ impl EngineBuilder {
             shared: Arc::new(shared),
         })
     }
+}
+
+fn map_slots(config: &Config) -> Result<(Arc<SlotArena>, SlotLayout)> {
+    // Touched when used, unless registered: an engine whose buffers are aligned never needs them.
+    let prefault = if config.registered_buffers {
+        Prefault::Now
+    } else {
+        Prefault::OnTouch
+    };
+    let parts_max = parts_max(config, true);
+    let layout = SlotLayout::new(config.budget, config.bounce_buffer_size, parts_max);
+    Ok((Arc::new(SlotArena::new(layout, prefault)?), layout))
 }
 
 /// The ring, or why there is none.

@@ -23,10 +23,10 @@ pub use self::shutdown::ShutdownReport;
 
 use self::clock::Clock;
 use self::threads::Bells;
-use crate::compat::Devices;
+use crate::compat::{Devices, Executors};
 use crate::config::Config;
 use crate::cuda::DeviceInfo;
-use crate::cufile::Cufile;
+use crate::cufile::{CuFileInfo, Cufile};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::{EngineId, ProcessMark, SlotLayout};
 use crate::op::Request;
@@ -71,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     pub(crate) lost_writes: Arc<LostWrites>,
     pub(crate) ring: RingFacts,
+    pub(crate) executors: Arc<Executors>,
     pub(crate) devices: Arc<Devices>,
     pub(crate) cufile: Arc<Cufile>,
     pub(crate) slots: SlotLayout,
@@ -144,6 +145,21 @@ impl Engine {
     pub fn devices(&self) -> Request<Vec<DeviceInfo>> {
         let devices = Arc::clone(&self.shared.devices);
         Request::detached(&self.shared, Operation::Devices, move || devices.list())
+    }
+
+    /// The process's libcufile: which it is, whether GPUDirect Storage is to be expected, and which
+    /// of its settings are in force. Opens it, on an engine thread, if that was not done before.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, with the reason, where cuFile cannot be used.
+    pub fn cufile(&self) -> Request<CuFileInfo> {
+        let cufile = Arc::clone(&self.shared.cufile);
+        Request::detached(&self.shared, Operation::CuFile, move || {
+            cufile
+                .info()
+                .map_err(|reason| Error::new(ErrorKind::Unsupported, reason))
+        })
     }
 
     /// What the engine has done and what it holds.

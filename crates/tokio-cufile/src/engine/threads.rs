@@ -59,6 +59,8 @@ pub(crate) struct Bells {
     pub(crate) alarm: Bell,
     pub(crate) disposal: Bell,
     stop_asked: AtomicBool,
+    /// Somebody has asked for a shutdown, and the library of cuFile is to be closed.
+    shut_down: AtomicBool,
     closed: AtomicBool,
     disposer_ended: AtomicBool,
 }
@@ -67,6 +69,7 @@ impl Bells {
     /// Has the alarm thread stop every live operation: with a million queued that takes longer
     /// than a poll may.
     pub(crate) fn ask_stop(&self) {
+        self.shut_down.store(true, Ordering::Release);
         self.stop_asked.store(true, Ordering::Release);
         self.alarm.ring();
     }
@@ -156,8 +159,8 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cu
             tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
         }
         if core.is_finished() {
-            if !closed {
-                // A shutdown; where there is none, the library stays open.
+            if bells.shut_down.load(Ordering::Acquire) {
+                // A shutdown, whoever still waits for it; where there is none, the library stays open.
                 cufile.end(core.census().quarantined_operations == 0);
             }
             ended.send_replace(true);

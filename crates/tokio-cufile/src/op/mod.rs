@@ -97,6 +97,10 @@ fn error_of(ending: Ending<Error>) -> Option<Error> {
             ErrorKind::ShuttingDown,
             "the engine admits and issues nothing more",
         ),
+        Ending::Stopped(StopReason::HandedBack) => (
+            ErrorKind::Io,
+            "its executor was lost; nothing more was issued, and what was has ended",
+        ),
         Ending::Rejected(Rejection::QueueFull) => (
             ErrorKind::QueueFull,
             "as many operations wait as queued_operations_max allows",

@@ -21,6 +21,7 @@ impl<B: Send + 'static> Transfer<B> {
         let Some(Ok(pending)) = &mut self.pending else {
             return;
         };
+        pending.route.by_ring &= self.engine.executors.has_ring();
         if self.digest.is_some() {
             self.moved_by_pool |= std::mem::take(&mut pending.route.by_ring);
         }

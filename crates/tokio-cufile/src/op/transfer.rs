@@ -111,7 +111,8 @@ impl<B> Transfer<B> {
     }
 
     /// Insists on a way for the bytes: `PathRefused` before anything is issued where it is known
-    /// not to be available, `PathViolated` where the file system turns out to refuse it.
+    /// not to be available, or could not be told afterwards; `PathViolated`, when the bytes have moved,
+    /// where they took another way or, by cuFile, where others at the same time keep it from being told.
     pub fn require(mut self, class: PathClass) -> Self {
         self.require = Some(class);
         self
@@ -187,7 +188,10 @@ impl<B: IoBuf> Transfer<B> {
         asked: Asked,
         cut: impl FnOnce(Region, &FileRoute) -> Result<(Cut, Outline)>,
     ) -> Self {
-        let route = file.route_now();
+        let mut route = file.route_now();
+        if !buf.suits_cufile() {
+            route.cufile = None;
+        }
         let memory = buf.prepare(engine.id);
         let device = buf.device();
         let after = buf.ready().into_iter().collect();
@@ -301,7 +305,6 @@ impl<B: Send + 'static> Transfer<B> {
             .as_ref()
             .map(|payload| payload.span.clone());
         let buf = settlement.payload.map(|payload| payload.buf);
-        let worker_named_range = matches!(settlement.ending, completion::Ending::Failed { .. });
         let mut error = error_of(settlement.ending);
         if error.is_none() && self.exact && bytes < self.len {
             error = Some(self.too_short(end));
@@ -317,10 +320,10 @@ impl<B: Send + 'static> Transfer<B> {
                 digests: self.digest.as_ref().and_then(|digest| digest.take(bytes)),
             }),
             (Some(error), buf) => {
-                let error = if worker_named_range {
-                    error
-                } else {
-                    self.describe_range(error)
+                // A worker names the range that failed; an event that was waited for knows of none.
+                let error = match error.operation() {
+                    Some(_) => error,
+                    None => self.describe_range(error),
                 };
                 Err(OpError {
                     error,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use completion::{IssuedPart, SlotId, Wakers};
+use completion::{IssuedPart, Next, SlotId, Wakers};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use crate::compat::job::Job;
 use crate::compat::part::Paths;
 use crate::compat::run::{Request, Run, Step};
 use crate::engine::{Model, Task};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::memory::SlotArena;
 use crate::plan::Kind;
 use crate::receipt::{Backend, DataPath};
@@ -82,10 +82,14 @@ impl Driver {
         let mut notes = Vec::new();
         // One more for the bell. The completion queue is twice as long, so it cannot overflow.
         let mut ring = probe::build(config.depth + 1, &mut notes)?;
-        if let Err(reason) = probe::try_read(&mut ring) {
-            // Closing a ring does not wait for what it has in flight.
-            #[expect(clippy::disallowed_methods, reason = "its read may still be in flight")]
-            std::mem::forget(ring);
+        let known = probe::KnownFile::new()?;
+        if let Err(reason) = probe::try_read(&mut ring, &known) {
+            // What is still in the queue the kernel has never seen. Of all else nobody knows, and
+            // closing a ring does not wait for what it has in flight.
+            if ring.submission().is_empty() {
+                #[expect(clippy::disallowed_methods, reason = "its read may still be in flight")]
+                std::mem::forget(ring);
+            }
             return Err(reason);
         }
         let slots_registered =
@@ -129,6 +133,8 @@ impl Driver {
     /// stay for ever. What comes in goes back.
     fn give_up(&mut self, reason: &'static str) {
         tracing::error!(reason, "the operations of the ring are quarantined");
+        // First: whoever is told that an operation was lost is served by the pool from then on.
+        self.inbox.retire();
         for InFlight { staged, .. } in self.table.drain() {
             let Staged { ticket, run } = *staged;
             #[expect(
@@ -138,10 +144,14 @@ impl Driver {
             std::mem::forget(run);
             drop(ticket);
         }
-        self.throttle.drain().for_each(drop);
+        for (staged, _) in self.throttle.drain() {
+            // The kernel has not seen its request.
+            let Staged { ticket, mut run } = *staged;
+            run.fail_with(Error::new(ErrorKind::Io, reason));
+            ticket.finish_with(run.finish(|| Next::Skip), &mut self.wakers);
+        }
         // Unfinished, so quarantined; a lane leaks what its device may still use.
         drop(std::mem::replace(&mut self.copies, Copies::new()));
-        self.inbox.retire();
         // Of operations that had settled before.
         self.wakers.wake();
     }
@@ -339,7 +349,13 @@ impl Driver {
         match self.ring.submit_and_wait(want) {
             Ok(_) => self.refusals = 0,
             Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => {}
+                Some(libc::EINTR) => {}
+                // For now; it may last as long as memory is short.
+                Some(libc::EAGAIN | libc::EBUSY) => {
+                    if self.ring.completion().is_empty() {
+                        thread::park_timeout(REFUSED_PAUSE);
+                    }
+                }
                 _ => {
                     if self.refusals == 0 {
                         tracing::error!(%error, "the kernel refuses the ring");
@@ -391,8 +407,8 @@ impl Driver {
             let waited = self.ring.submitter().submit_with_args(1, &wait);
             self.inbox.awake();
             match waited.map_err(|error| error.raw_os_error()) {
-                Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // A kernel before 5.11 knows no such wait.
+                Ok(_) | Err(Some(libc::ETIME | libc::EINTR)) => {}
+                // A kernel before 5.11 knows no such wait; what else it may be, entering tells.
                 Err(_) => {
                     self.enter(0);
                     thread::park_timeout(nap);

@@ -64,6 +64,10 @@ impl Inbox {
         self.hand_back();
     }
 
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
+    }
+
     fn hand_back(&self) {
         while let Some(part) = self.take() {
             drop(part);

@@ -106,6 +106,11 @@ impl Ring {
         self.inbox.push(Job::Resume(staged));
     }
 
+    /// Whether it takes parts: not any more when the kernel refused it, or it has ended.
+    pub(super) fn serves(&self) -> bool {
+        !self.inbox.is_retired()
+    }
+
     /// Lets the thread end when nothing is in flight.
     pub(crate) fn stop(&self) {
         self.inbox.close();

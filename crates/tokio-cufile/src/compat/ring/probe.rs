@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 
 use crate::memory::SlotArena;
 
@@ -70,9 +71,24 @@ pub(super) fn register(ring: &IoUring, slots: &SlotArena, notes: &mut Vec<String
     }
 }
 
-/// Reads a few bytes that are known. A kernel or a filter can give a ring that does not work.
-pub(super) fn try_read(ring: &mut IoUring) -> Result<(), String> {
-    let file = known_file().map_err(|error| format!("no file to try it on: {error}"))?;
+/// A file in memory with a few bytes that are known.
+#[derive(Debug)]
+pub(super) struct KnownFile(OwnedFd);
+
+impl KnownFile {
+    pub(super) fn new() -> Result<Self, String> {
+        let make = || {
+            let file = rustix::fs::memfd_create("tokio-cufile-probe", MemfdFlags::CLOEXEC)?;
+            rustix::io::pwrite(&file, PROBE, 0)?;
+            Ok(Self(file))
+        };
+        make().map_err(|error: Errno| format!("no file to try it on: {error}"))
+    }
+}
+
+/// Reads the bytes that are known. A kernel or a filter can give a ring that does not work.
+pub(super) fn try_read(ring: &mut IoUring, known: &KnownFile) -> Result<(), String> {
+    let KnownFile(file) = known;
     // Leaked should the read never end: the kernel may still write there.
     let buffer: &'static mut [u8; 16] = Box::leak(Box::default());
     let entry = opcode::Read::new(Fd(file.as_raw_fd()), buffer.as_mut_ptr(), 16)
@@ -91,12 +107,6 @@ pub(super) fn try_read(ring: &mut IoUring) -> Result<(), String> {
     } else {
         Err(format!("a first read gave {result}"))
     }
-}
-
-fn known_file() -> Result<OwnedFd, rustix::io::Errno> {
-    let file = rustix::fs::memfd_create("tokio-cufile-probe", MemfdFlags::CLOEXEC)?;
-    rustix::io::pwrite(&file, PROBE, 0)?;
-    Ok(file)
 }
 
 fn wait_for_one(ring: &mut IoUring, limit: Duration) -> Result<i32, String> {

@@ -1,0 +1,90 @@
+//! `cargo xtask stress`: builds the stress program and runs it, on simulated devices where it is to
+//! use some.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use xtask::simulator;
+
+use crate::{Result, place, process, sim, skips};
+
+/// As many as the simulator has: some are used up.
+const DEVICES: u32 = 16;
+
+/// What CI runs. The seeds are fixed, so that a failure is there again; the long tier draws its own.
+const SHORT_TIER: [&str; 6] = [
+    "--broken all --seed 1",
+    "--backend model --ops 1000000 --seed 1",
+    "--ops 40000 --seed 1",
+    "--device sim --ops 20000 --seed 1",
+    "--shutdown-rounds 250 --seed 1",
+    "--device sim --shutdown-rounds 250 --seed 2",
+];
+
+/// Runs the program once, with these words.
+pub(crate) fn run(words: &[String]) -> Result<bool> {
+    let program = build()?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = command(&program, &words)?;
+    match process::check(&mut command) {
+        Ok(()) => Ok(true),
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            Ok(false)
+        }
+    }
+}
+
+/// Runs it in every way that CI wants. The first failure does not keep the others from running.
+pub(crate) fn short_tier() -> Result<()> {
+    let program = build()?;
+    let mut failed = Vec::new();
+    for line in SHORT_TIER {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut command = command(&program, &words)?;
+        command.env(skips::LOG_VARIABLE, skips::log_path());
+        if process::check(&mut command).is_err() {
+            failed.push(line);
+        }
+    }
+    match failed.as_slice() {
+        [] => Ok(()),
+        failed => Err(format!("stress {}", failed.join("; stress "))),
+    }
+}
+
+fn build() -> Result<PathBuf> {
+    let package = "tokio-cufile-tests";
+    let mut cargo = process::cargo(&["build", "--release", "--locked", "--package", package]);
+    cargo.args(["--bin", "stress"]);
+    process::check(&mut cargo)?;
+    Ok(place::target().join("release/stress"))
+}
+
+fn command(program: &PathBuf, words: &[&str]) -> Result<Command> {
+    let mut command = Command::new(program);
+    command.args(words);
+    let on_devices = words.windows(2).any(|two| two == ["--device", "sim"]);
+    if on_devices {
+        let folder = simulator::cuda()?;
+        sim::configure(&mut command, &[folder], DEVICES, seed_of(words));
+    }
+    Ok(command)
+}
+
+/// The simulator's choices are the run's.
+fn seed_of(words: &[&str]) -> u64 {
+    let said = words.windows(2).find(|two| two[0] == "--seed");
+    said.and_then(|two| two[1].parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulator_has_the_seed_of_the_run() {
+        assert_eq!(seed_of(&["--ops", "5", "--seed", "7"]), 7);
+        assert_eq!(seed_of(&["--ops", "5"]), 0);
+    }
+}
