@@ -22,7 +22,8 @@ pub mod stress;
 pub mod syscalls;
 
 pub use bench::{Bench, each, each_compat, each_in};
-pub use cufile::{Bed, CufileSim, World};
+pub use cufile::{Bed, World};
+pub use cufile_sim::CufileSim;
 pub use held::Held;
 pub use rig::Rig;
 pub use sim::Sim;

@@ -76,7 +76,7 @@ fn a_buffer_is_registered_once_however_often_that_is_asked_for() {
     assert!(!empty.is_registered());
     assert_eq!(bed.calls("cuFileBufRegister"), 1);
     drop((buffer, empty));
-    until(|| bed.cufile.stats().buffers == 0);
+    until(|| bed.cufile.report().buffers == 0);
     bed.end();
 }
 
@@ -125,7 +125,7 @@ fn what_does_not_fit_the_window_to_the_bus_is_not_asked_for() {
     let error = block_on(third.register(&bed.engine)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     drop(first);
-    until(|| bed.cufile.stats().buffers == 1);
+    until(|| bed.cufile.report().buffers == 1);
     block_on(third.register(&bed.engine)).unwrap();
     drop((second, third));
     bed.end();
@@ -146,10 +146,10 @@ fn a_buffer_that_is_dropped_in_flight_is_deregistered_and_freed_afterwards() {
     until(|| bed.fired() == 2);
     let frees = bed.device.calls("cuMemFree_v2");
     drop((reading, writing));
-    assert_eq!(bed.cufile.stats().buffers, 2);
+    assert_eq!(bed.cufile.report().buffers, 2);
     assert_eq!(bed.device.calls("cuMemFree_v2"), frees);
     bed.cufile.clear();
-    until(|| bed.cufile.stats().buffers == 0);
+    until(|| bed.cufile.report().buffers == 0);
     block_on(file.sync_data()).unwrap();
     let written = fs::read(file.path()).unwrap();
     pattern::assert_same(&written[LEN..], &pattern::bytes(2, LEN));
@@ -163,9 +163,9 @@ fn buffers_that_outlive_their_engine_are_deregistered_by_the_shutdown() {
     let home = home();
     let bed = Bed::on(sim, home.path(), |builder| builder);
     let buffers: Vec<_> = (0..20).map(|_| registered(&bed, &[1; PAGE])).collect();
-    assert_eq!(bed.cufile.stats().buffers, 20);
+    assert_eq!(bed.cufile.report().buffers, 20);
     block_on(bed.engine.shutdown());
-    assert_eq!(bed.cufile.stats().buffers, 0);
+    assert_eq!(bed.cufile.report().buffers, 0);
     let error = block_on(buffers[0].register(&bed.engine)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ShuttingDown);
     drop(buffers);
@@ -186,10 +186,10 @@ fn a_buffer_that_outlives_a_dropped_engine_is_deregistered_before_it_is_freed() 
         ..
     } = bed;
     drop(engine);
-    assert_eq!(cufile.stats().buffers, 1);
+    assert_eq!(cufile.report().buffers, 1);
     drop(buffer);
     device.assert_all_gone();
-    until(|| cufile.stats().buffers == 0);
+    until(|| cufile.report().buffers == 0);
     cufile.assert_no_harm();
 }
 

@@ -125,7 +125,7 @@ fn after_a_shutdown_a_process_ends_as_asked_with_whatever_it_still_has() {
     // Dropped in flight.
     drop(other.read_at(bed.buffer(&vec![0; LEN]), 0).start());
     assert_eq!(block_on(bed.engine.shutdown()).quarantined, 0);
-    let stats = bed.cufile.stats();
+    let stats = bed.cufile.report();
     let left = (stats.opens, stats.files, stats.buffers);
     assert_eq!(left, (0, 0, 0), "{stats:?}");
     bed.cufile.assert_no_harm();

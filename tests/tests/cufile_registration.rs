@@ -115,7 +115,7 @@ fn a_file_of_the_standard_library_is_taken_over() {
     let done = block_on(file.read_exact_at(buffer, 0)).unwrap();
     pattern::assert_same(&bed.content(done.buf), &content);
     block_on(file.close()).unwrap();
-    assert_eq!(bed.cufile.stats().files, 0);
+    assert_eq!(bed.cufile.report().files, 0);
     bed.end();
 }
 
@@ -131,7 +131,7 @@ fn an_open_that_is_dropped_leaves_nothing_registered() {
     drop(open);
     bed.cufile.clear();
     until(|| bed.engine.stats().operations_live == 0);
-    until(|| bed.cufile.stats().files == 0);
+    until(|| bed.cufile.report().files == 0);
     bed.end();
 }
 
@@ -163,7 +163,7 @@ fn a_dropped_file_keeps_handle_and_number_until_the_last_operation_has_ended() {
         let expected = &content[index * BLOCK..][..BLOCK];
         pattern::assert_same(&bed.content(done.buf), expected);
     }
-    until(|| bed.cufile.stats().files == 8);
+    until(|| bed.cufile.report().files == 8);
     drop((others, held));
     bed.end();
 }
@@ -203,13 +203,13 @@ fn many_handles_of_one_file_are_one_registration_each() {
     let content = pattern::bytes(2, BLOCK);
     let first = bed.file("file", &content);
     let more: Vec<_> = (0..9).map(|_| bed.open("file").unwrap()).collect();
-    assert_eq!(bed.cufile.stats().files, 10);
+    assert_eq!(bed.cufile.report().files, 10);
     for file in more.iter().chain([&first]) {
         let done = block_on(file.read_exact_at(bed.buffer(&[0; BLOCK]), 0)).unwrap();
         pattern::assert_same(&bed.content(done.buf), &content);
     }
     drop(more);
-    until(|| bed.cufile.stats().files == 1);
+    until(|| bed.cufile.report().files == 1);
     drop(first);
     bed.end();
 }
@@ -222,10 +222,10 @@ fn files_that_are_open_at_the_shutdown_are_deregistered_by_it() {
     let file = bed.file("file", &[1; BLOCK]);
     let buffer = bed.buffer(&[0; BLOCK]);
     block_on(buffer.register(&bed.engine)).unwrap();
-    let stats = bed.cufile.stats();
+    let stats = bed.cufile.report();
     assert_eq!((stats.opens, stats.files, stats.buffers), (1, 1, 1));
     block_on(bed.engine.shutdown());
-    let stats = bed.cufile.stats();
+    let stats = bed.cufile.report();
     assert_eq!((stats.opens, stats.files, stats.buffers), (0, 0, 0));
     assert!(!buffer.is_registered());
     let read = block_on(file.read_at(vec![0; BLOCK], 0)).unwrap_err();
@@ -247,9 +247,9 @@ fn options_of_one_file_override_the_engines() {
         block_on(options.open(&bed.engine, bed.path("file"))).unwrap()
     };
     let (on, auto) = (open(CompatMode::On), open(CompatMode::Auto));
-    assert_eq!(bed.cufile.stats().opens, 0);
+    assert_eq!(bed.cufile.report().opens, 0);
     let off = open(CompatMode::Off);
-    assert_eq!(bed.cufile.stats().files, 1);
+    assert_eq!(bed.cufile.report().files, 1);
     for (file, calls) in [(&on, 0), (&auto, 0), (&off, 1)] {
         let done = block_on(file.read_exact_at(bed.buffer(&[0; BLOCK]), 0)).unwrap();
         assert_eq!(bed.content(done.buf), [3; BLOCK]);

@@ -228,14 +228,14 @@ fn an_operation_that_was_dropped_is_not_repeated() {
 fn assert_leaked(bed: &Bed, file: AsyncCuFile, address: Option<u64>) {
     let stats = bed.engine.stats();
     assert_eq!(stats.operations_quarantined, 1);
-    let registered = bed.cufile.stats().files;
+    let registered = bed.cufile.report().files;
     let path = file.path().to_owned();
     drop(file);
     let report = block_on(bed.engine.shutdown());
     assert_eq!(report.quarantined, 1);
     // The library may still use handle and descriptor: neither is let go.
-    assert_eq!(bed.cufile.stats().files, registered);
-    assert_eq!(bed.cufile.stats().opens, 1);
+    assert_eq!(bed.cufile.report().files, registered);
+    assert_eq!(bed.cufile.report().opens, 1);
     let open = fs::read_dir("/proc/self/fd").unwrap();
     let names = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
     assert!(names.into_iter().any(|name| name == path), "it is closed");

@@ -59,7 +59,7 @@ fn a_stream_that_is_stuck_keeps_all_that_it_may_use() {
     }
     let frees_of_others = u64::from(by_deadline);
     until(|| held.bed.device.calls("cuMemFree_v2") == frees + frees_of_others);
-    assert_eq!(held.bed.cufile.stats().files, 1);
+    assert_eq!(held.bed.cufile.report().files, 1);
     // It runs in the end, and finds all that it needs.
     held.release();
     until(|| held.bed.device.peek(address, LEN) == content());
@@ -148,7 +148,7 @@ fn a_full_stream_holds_up_a_worker_and_no_task() {
     let mut waiting = enqueue(make(2), held.stream);
     let late = make(3).deadline(Instant::now() + LIMIT);
     assert!(poll_once(&mut waiting).is_pending());
-    until(|| held.bed.cufile.stats().blocked_submissions == 1);
+    until(|| held.bed.cufile.report().blocked_submissions == 1);
     // This one is given up while its thread is in the call.
     let failed = block_on(enqueue(late, held.stream)).unwrap_err();
     assert_eq!(failed.error().kind(), ErrorKind::Quarantined, "{failed}");

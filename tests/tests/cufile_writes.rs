@@ -164,7 +164,7 @@ fn many_at_once_are_each_their_own() {
     }
     pattern::assert_same(&bed.content(target), &content);
     assert!(
-        bed.cufile.stats().in_flight_max > 1,
+        bed.cufile.report().in_flight_max > 1,
         "nothing ran side by side"
     );
     drop((source, file));
