@@ -66,10 +66,15 @@ pub(crate) struct Bells {
 }
 
 impl Bells {
+    /// The end that is near is a shutdown's. To be said before nothing more is admitted: an engine at
+    /// rest ends then.
+    pub(crate) fn note_shutdown(&self) {
+        self.shut_down.store(true, Ordering::Release);
+    }
+
     /// Has the alarm thread stop every live operation: with a million queued that takes longer
     /// than a poll may.
     pub(crate) fn ask_stop(&self) {
-        self.shut_down.store(true, Ordering::Release);
         self.stop_asked.store(true, Ordering::Release);
         self.alarm.ring();
     }
