@@ -95,6 +95,13 @@ impl Child {
         self
     }
 
+    /// In that current folder.
+    #[must_use]
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     /// Waits for the child.
     ///
     /// # Panics

@@ -1,25 +1,24 @@
-//! The simulated libcufile as a test steers it, and processes of their own to do that in.
+//! Engines on the simulated libcufile, and processes of their own to have them in.
 //!
 //! There is one libcufile in a process: what is open, set and counted is everybody's. So a test that
 //! changes more than a fault runs again in a process with a [`World`] of its own; the others take
 //! turns, as all tests on simulated devices do.
 #![allow(
     unsafe_code,
-    reason = "calls functions of a library that is loaded at run time"
+    reason = "names streams by handle, and closes a descriptor by number"
 )]
 #![allow(
     clippy::disallowed_methods,
     reason = "a child is given the loader's path with a folder more"
 )]
 
+use std::collections::BTreeMap;
 use std::env;
-use std::ffi::{CString, c_char};
 use std::fs;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::OnceLock;
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use tokio_cufile::{
     AsyncCuFile, CompatMode, CuFileConfig, DeviceBuffer, Engine, EngineBuilder, Enqueue, IoBuf,
     OpenOptions, Transfer,
@@ -28,157 +27,19 @@ use xtask::simulator;
 
 use crate::bench::{self, block_on};
 use crate::child::{self, Child};
+use crate::cufile_sim::CufileSim;
+use crate::gpu;
 use crate::sim::{self, Lease, Sim};
 use crate::skip::skip;
-use crate::{gpu, life};
 
-type Script = unsafe extern "C" fn(*const c_char) -> i32;
-type Clear = unsafe extern "C" fn() -> i32;
-type Counts = unsafe extern "C" fn(*mut u64) -> i32;
-type Calls = unsafe extern "C" fn(*const c_char) -> i64;
-
-/// The simulated library of this process.
-#[derive(Debug)]
-pub struct CufileSim {
-    set: Script,
-    clear: Clear,
-    counts: Counts,
-    calls: Calls,
-    _library: Library,
-}
-
-macro_rules! counts {
-    ($($field:ident,)*) => {
-        /// What the library counts; `exports/control.rs` of the simulator says what each is.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "the names say it")]
-        pub struct CufileStats {
-            $(pub $field: u64,)*
-        }
-
-        impl CufileStats {
-            const COUNT: usize = [$(stringify!($field)),*].len();
-
-            const fn from_words(words: [u64; Self::COUNT]) -> Self {
-                let [$($field),*] = words;
-                Self { $($field),* }
-            }
-        }
-    };
-}
-
-counts! {
-    size, calls, rules, faults_fired, opens, files, buffers, streams, freed_buffers,
-    pieces_by_nvidia_fs, pieces_by_p2pdma, pieces_by_posix,
-    stale_files, files_ended_in_flight, files_closed_early, buffers_ended_in_flight,
-    streams_ended_in_flight, closed_with_files, negative_offsets, abandoned, in_flight_max,
-    blocked_submissions, elsewhere,
-}
-
-impl CufileStats {
-    /// What would do harm with the real library: nothing may ever be counted here.
-    #[must_use]
-    pub const fn harm(&self) -> u64 {
-        self.freed_buffers
-            + self.stale_files
-            + self.files_ended_in_flight
-            + self.files_closed_early
-            + self.buffers_ended_in_flight
-            + self.streams_ended_in_flight
-            + self.closed_with_files
-            + self.negative_offsets
-    }
-}
-
-impl CufileSim {
-    /// The library, which the engine may or may not have loaded yet.
-    ///
-    /// # Panics
-    ///
-    /// When it is not on the loader's path.
-    #[must_use]
-    pub fn get() -> &'static Self {
-        static SIM: OnceLock<CufileSim> = OnceLock::new();
-        SIM.get_or_init(|| Self::load().expect("the simulated libcufile is on the loader's path"))
-    }
-
-    fn load() -> Result<Self, libloading::Error> {
-        // SAFETY: the library does nothing when it is loaded.
-        let library = unsafe { Library::open(Some("libcufile.so.0"), RTLD_NOW | RTLD_LOCAL) }?;
-        // SAFETY: the signatures are those of the simulator's functions.
-        let set = *unsafe { library.get::<Script>("sim_cufile_fault_set\0") }?;
-        // SAFETY: as above.
-        let clear = *unsafe { library.get::<Clear>("sim_cufile_faults_clear\0") }?;
-        // SAFETY: as above.
-        let counts = *unsafe { library.get::<Counts>("sim_cufile_stats\0") }?;
-        // SAFETY: as above.
-        let calls = *unsafe { library.get::<Calls>("sim_cufile_calls\0") }?;
-        Ok(Self {
-            set,
-            clear,
-            counts,
-            calls,
-            _library: library,
-        })
-    }
-
-    /// Adds faults, in the words of the simulator.
-    ///
-    /// # Panics
-    ///
-    /// When it does not understand them.
-    pub fn fault(&self, script: &str) {
-        let text = CString::new(script).expect("a text");
-        // SAFETY: the text ends in 0.
-        let set = unsafe { (self.set)(text.as_ptr()) };
-        assert_eq!(set, 0, "`{script}`");
-    }
-
-    /// Ends all faults; what hangs goes on.
-    pub fn clear(&self) {
-        // SAFETY: takes nothing.
-        let _ = unsafe { (self.clear)() };
-    }
-
-    /// The counts now.
-    ///
-    /// # Panics
-    ///
-    /// When the simulator does not tell.
-    #[must_use]
-    pub fn stats(&self) -> CufileStats {
-        let mut words = [0; CufileStats::COUNT];
-        words[0] = (words.len() * size_of::<u64>()) as u64;
-        // SAFETY: the first word says for how much there is room.
-        let told = unsafe { (self.counts)(words.as_mut_ptr()) };
-        assert_eq!(told, 0, "the simulator tells its counts");
-        CufileStats::from_words(words)
-    }
-
-    /// How often an entry point was called.
-    ///
-    /// # Panics
-    ///
-    /// When there is none of that name.
-    #[must_use]
-    pub fn calls(&self, name: &str) -> u64 {
-        let text = CString::new(name).expect("a name");
-        // SAFETY: the text ends in 0.
-        let calls = unsafe { (self.calls)(text.as_ptr()) };
-        u64::try_from(calls).unwrap_or_else(|_| panic!("no entry point is called {name}"))
-    }
-
-    /// Fails where anything was done that would do harm with the real library, or was called by a
-    /// thread that is none of the engine's.
-    ///
-    /// # Panics
-    ///
-    /// Where it was.
-    #[track_caller]
-    pub fn assert_no_harm(&self) {
-        let stats = self.stats();
-        assert_eq!((stats.harm(), stats.elsewhere), (0, 0), "{stats:?}");
-    }
+/// The simulated library, in a process that has one.
+///
+/// # Panics
+///
+/// When it has none.
+#[must_use]
+pub fn sim() -> &'static CufileSim {
+    CufileSim::here().expect("the simulator is asked for")
 }
 
 /// Settings that only a process of its own can have.
@@ -247,7 +108,9 @@ impl World {
 
     fn run(&self) {
         let home = tempfile::tempdir_in(bench::disk()).expect("a folder");
+        // Some versions write a log there.
         let mut child = Child::new::<&str>(&[], home.path())
+            .within(home.path())
             .without("TOKIO_CUFILE_SIM_CUFILE_FAULTS")
             .without("CUFILE_FORCE_COMPAT_MODE");
         if let Some(folder) = self.library() {
@@ -297,6 +160,12 @@ pub fn enter_each(worlds: &[World]) -> Option<PathBuf> {
     None
 }
 
+/// Closes the standard input, as some daemons do. In a process of its own.
+pub fn close_stdin() {
+    // SAFETY: nobody in the process reads it, and who opens a file gets its number, as with a daemon.
+    drop(unsafe { OwnedFd::from_raw_fd(0) });
+}
+
 /// A `/proc` with nvidia-fs, in a directory.
 ///
 /// # Panics
@@ -322,6 +191,31 @@ pub struct Bed {
     /// The engine.
     pub engine: Engine,
     directory: PathBuf,
+    /// What other tests of the process have made of the counts.
+    before: BTreeMap<&'static str, u64>,
+}
+
+/// What a bed counts from its beginning on.
+const COUNTED: [&str; 10] = [
+    FIRED,
+    "cuFileDriverOpen",
+    "cuFileDriverClose_v2",
+    "cuFileHandleRegister",
+    "cuFileBufRegister",
+    "cuFileBufDeregister",
+    "cuFileRead",
+    "cuFileWrite",
+    "cuFileReadAsync",
+    "cuFileWriteAsync",
+];
+
+const FIRED: &str = "faults fired";
+
+fn count(cufile: &CufileSim, name: &str) -> u64 {
+    match name {
+        FIRED => cufile.report().faults_fired,
+        name => cufile.calls(name),
+    }
 }
 
 impl Bed {
@@ -350,12 +244,33 @@ impl Bed {
         let builder = Engine::builder()
             .compat_mode(CompatMode::Off)
             .cufile(bench::simulated_cufile());
+        let cufile = self::sim();
+        // A test before this one may have failed.
+        cufile.clear();
+        let before = COUNTED.map(|name| (name, count(cufile, name)));
         Self {
-            cufile: CufileSim::get(),
+            cufile,
+            before: before.into(),
             device: sim.lease(),
             engine: change(builder).build_blocking().expect("an engine"),
             directory: directory.to_owned(),
         }
+    }
+
+    /// How often an entry point was called since the engine was built.
+    ///
+    /// # Panics
+    ///
+    /// When nobody counts it.
+    #[must_use]
+    pub fn calls(&self, name: &str) -> u64 {
+        count(self.cufile, name) - self.before[name]
+    }
+
+    /// How often any fault has fired since.
+    #[must_use]
+    pub fn fired(&self) -> u64 {
+        self.calls(FIRED)
     }
 
     /// Where a file of that name lies.
@@ -405,11 +320,8 @@ impl Bed {
     /// When something is left, or harm was done.
     #[track_caller]
     pub fn end(self) {
-        life::until_idle(&self.engine);
-        let report = block_on(self.engine.shutdown());
-        assert_eq!(report.quarantined, 0);
-        assert!(report.lost_writes.is_empty(), "{:?}", report.lost_writes);
-        let stats = self.cufile.stats();
+        block_on(bench::assert_all_home(&self.engine));
+        let stats = self.cufile.report();
         let left = (stats.opens, stats.files, stats.buffers);
         assert_eq!(left, (0, 0, 0), "{stats:?}");
         drop(self.engine);

@@ -60,7 +60,7 @@ report! {
     size, calls, rules, faults_fired, opens, files, buffers, streams, freed_buffers, nvidia_fs,
     p2pdma, posix, stale_files, files_ended_in_flight, files_closed_early, buffers_ended_in_flight,
     streams_ended_in_flight, closed_with_files, negative_offsets, abandoned, in_flight_max,
-    blocked_submissions,
+    blocked_submissions, elsewhere,
 }
 
 impl CufileReport {
@@ -170,6 +170,18 @@ impl CufileSim {
             "all of them are known here"
         );
         CufileReport::from_words(words)
+    }
+
+    /// Fails where anything was done that would do harm with the real library, or was called by a
+    /// thread that is none of an engine's.
+    ///
+    /// # Panics
+    ///
+    /// Where it was.
+    #[track_caller]
+    pub fn assert_no_harm(&self) {
+        let report = self.report();
+        assert_eq!((report.harm(), report.elsewhere), (0, 0), "{report:?}");
     }
 
     /// How often an entry point was called.

@@ -6,6 +6,7 @@ pub mod cufile;
 pub mod cufile_sim;
 pub mod fuzz;
 pub mod gpu;
+pub mod held;
 pub mod life;
 pub mod memory;
 pub mod mount;
@@ -21,7 +22,9 @@ pub mod stress;
 pub mod syscalls;
 
 pub use bench::{Bench, each, each_compat, each_in};
-pub use cufile::{Bed, CufileSim, World};
+pub use cufile::{Bed, World};
+pub use cufile_sim::CufileSim;
+pub use held::Held;
 pub use rig::Rig;
 pub use sim::Sim;
 pub use skip::need;

@@ -115,7 +115,7 @@ stats! {
     size, calls, rules, faults_fired, live_allocations, live_bytes, live_streams, live_events,
     context_references, host_ranges, pageable_copies, late_writes, late_reads, early_accesses,
     unregistered_in_use, stale_handles, work_abandoned, bytes_to_device, bytes_to_host,
-    bytes_on_device,
+    bytes_on_device, elsewhere,
 }
 
 impl Stats {
@@ -144,6 +144,7 @@ impl Stats {
             bytes_to_device: self.bytes_to_device - before.bytes_to_device,
             bytes_to_host: self.bytes_to_host - before.bytes_to_host,
             bytes_on_device: self.bytes_on_device - before.bytes_on_device,
+            elsewhere: self.elsewhere - before.elsewhere,
             ..self
         }
     }
@@ -443,6 +444,16 @@ impl User<'_> {
     /// Waits for what is in a stream.
     pub fn synchronize(&self, stream: usize) {
         self.call(|api, _: *mut usize| api.cuStreamSynchronize(stream));
+    }
+
+    /// Waits for the whole device; what the driver says of that.
+    #[must_use]
+    pub fn synchronize_all(&self) -> i32 {
+        let bound = self.lease.sim.bind(self.lease.ordinal);
+        match bound {
+            0 => self.api().cuCtxSynchronize(),
+            error => error,
+        }
     }
 
     /// Device memory.

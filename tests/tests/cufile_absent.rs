@@ -16,7 +16,7 @@ use tokio_cufile::{
 };
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::{self, enter_each};
-use tokio_cufile_tests::{Bed, CufileSim, World, pattern};
+use tokio_cufile_tests::{Bed, World, pattern};
 use xtask::simulator;
 
 const LEN: usize = 100_003;
@@ -104,7 +104,7 @@ fn without_a_driver_the_library_is_not_called() {
         return;
     };
     assert_absent(&here, &["no CUDA"]);
-    assert_eq!(CufileSim::get().stats().calls, 0);
+    assert_eq!(cufile::sim().report().calls, 0);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn without_a_device_the_library_is_not_called() {
         return;
     };
     assert_absent(&here, &["no device 0"]);
-    assert_eq!(CufileSim::get().stats().calls, 0);
+    assert_eq!(cufile::sim().report().calls, 0);
 }
 
 #[test]
@@ -133,7 +133,24 @@ fn without_a_list_of_modules_a_library_that_reads_it_is_not_called() {
     let error = block_on(AsyncCuFile::create(&engine, here.join("new"))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("proc/modules"), "{error}");
-    assert_eq!(CufileSim::get().stats().calls, 0);
+    assert_eq!(cufile::sim().report().calls, 0);
+}
+
+/// It closes, or takes for its own, what has the number.
+#[test]
+fn without_a_standard_input_the_library_is_not_called() {
+    let Some(here) = World::new().enter() else {
+        return;
+    };
+    let engine = builder(&here, CompatMode::Off).build_blocking().unwrap();
+    cufile::close_stdin();
+    let error = block_on(AsyncCuFile::create(&engine, here.join("new"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(
+        error.to_string().contains("descriptor 0 is closed"),
+        "{error}"
+    );
+    assert_eq!(cufile::sim().report().calls, 0);
 }
 
 const REQUIRED: [&str; 14] = [

@@ -17,7 +17,7 @@ use tokio_cufile::{
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::{self, enter_each};
 use tokio_cufile_tests::life::{engine_threads, poll_once, until};
-use tokio_cufile_tests::{Bed, CufileSim, World, pattern};
+use tokio_cufile_tests::{Bed, World, pattern};
 
 const LEN: usize = 20_000;
 /// Long enough for every test, and for whoever reads its failure.
@@ -51,7 +51,7 @@ fn a_library_that_does_not_open_is_asked_once() {
     let Some(here) = World::new().enter() else {
         return;
     };
-    let sim = CufileSim::get();
+    let sim = cufile::sim();
     sim.fault("cuFileDriverOpen:fail=5033");
     let first = strict();
     for _ in 0..3 {
@@ -73,12 +73,12 @@ fn a_library_that_fails_after_it_was_opened_is_closed_again() {
     let Some(here) = World::new().enter() else {
         return;
     };
-    let sim = CufileSim::get();
+    let sim = cufile::sim();
     sim.fault("cuFileDriverGetProperties:fail=5030");
     let first = strict();
     let reason = refusal(&first, &here);
     assert!(reason.contains("5030"), "{reason}");
-    assert_eq!(sim.stats().opens, 0);
+    assert_eq!(sim.report().opens, 0);
     block_on(first.shutdown());
 }
 
@@ -87,7 +87,7 @@ fn a_library_that_never_opens_is_given_up_by_all_and_holds_up_nobody() {
     let Some(here) = World::new().enter() else {
         return;
     };
-    let sim = CufileSim::get();
+    let sim = cufile::sim();
     sim.fault("cuFileDriverOpen:never");
     let mut config = bench::simulated_cufile();
     config.open_limit = Duration::from_millis(30);
@@ -116,13 +116,13 @@ fn a_shutdown_does_not_wait_for_a_library_that_opens() {
     let Some(here) = World::new().enter() else {
         return;
     };
-    let sim = CufileSim::get();
+    let sim = cufile::sim();
     sim.fault("cuFileDriverOpen:never");
     let mut config = bench::simulated_cufile();
     config.open_limit = FOREVER;
     let first = engine(config, CompatMode::Off);
     let mut opening = AsyncCuFile::create(&first, here.join("file")).start();
-    until(|| sim.stats().faults_fired == 1);
+    until(|| sim.report().faults_fired == 1);
     assert!(poll_once(&mut opening).is_pending());
     // Another engine, which would wait for the first.
     let second = strict();
@@ -136,7 +136,7 @@ fn a_shutdown_does_not_wait_for_a_library_that_opens() {
     }
     // It opens after all, which changes nothing.
     sim.clear();
-    until(|| sim.stats().opens == 1);
+    until(|| sim.report().opens == 1);
     drop((first, second));
     until(|| engine_threads() == 0);
     assert!(!here.join("file").exists());
@@ -147,7 +147,7 @@ fn engines_that_agree_share_the_library_and_the_last_closes_it() {
     let Some(here) = World::new().enter() else {
         return;
     };
-    let sim = CufileSim::get();
+    let sim = cufile::sim();
     let first = strict();
     let second = strict();
     let content = pattern::bytes(7, LEN);
@@ -155,14 +155,14 @@ fn engines_that_agree_share_the_library_and_the_last_closes_it() {
     let two = create(&second, &here, "two").unwrap();
     block_on(one.write_all_at(content.clone(), 0)).unwrap();
     block_on(two.write_all_at(content.clone(), 0)).unwrap();
-    assert_eq!((sim.calls("cuFileDriverOpen"), sim.stats().files), (1, 2));
+    assert_eq!((sim.calls("cuFileDriverOpen"), sim.report().files), (1, 2));
     // With its file still open.
     block_on(first.shutdown());
-    assert_eq!((sim.stats().opens, sim.stats().files), (1, 1));
+    assert_eq!((sim.report().opens, sim.report().files), (1, 1));
     let read = block_on(two.read_exact_at(vec![0; LEN], 0)).unwrap();
     pattern::assert_same(&read.buf, &content);
     block_on(second.shutdown());
-    assert_eq!((sim.stats().opens, sim.stats().files), (0, 0));
+    assert_eq!((sim.report().opens, sim.report().files), (0, 0));
     drop((one, two, first, second));
     until(|| engine_threads() == 0);
     sim.assert_no_harm();
@@ -174,17 +174,17 @@ fn an_engine_that_is_dropped_leaves_the_library_open_for_the_next() {
     let Some(here) = World::new().enter() else {
         return;
     };
-    let sim = CufileSim::get();
+    let sim = cufile::sim();
     let first = strict();
     drop(create(&first, &here, "one").unwrap());
     drop(first);
     until(|| engine_threads() == 0);
-    assert_eq!((sim.stats().opens, sim.stats().files), (1, 0));
+    assert_eq!((sim.report().opens, sim.report().files), (1, 0));
     let second = strict();
     drop(create(&second, &here, "two").unwrap());
     assert_eq!(sim.calls("cuFileDriverOpen"), 1);
     block_on(second.shutdown());
-    assert_eq!(sim.stats().opens, 0);
+    assert_eq!(sim.report().opens, 0);
     sim.assert_no_harm();
 }
 
@@ -205,7 +205,7 @@ fn an_engine_that_wants_other_settings_is_told_and_served_by_compat() {
     let route = by_compat.route();
     assert!(route.reason.contains("set once for a process"), "{route}");
     block_on(by_compat.write_all_at(vec![5; LEN], 0)).unwrap();
-    assert_eq!(CufileSim::get().stats().files, 1);
+    assert_eq!(cufile::sim().report().files, 1);
     drop((file, by_compat));
     for engine in [first, second, third] {
         block_on(engine.shutdown());
@@ -214,7 +214,7 @@ fn an_engine_that_wants_other_settings_is_told_and_served_by_compat() {
     let fourth = engine(other, CompatMode::Off);
     drop(create(&fourth, &here, "file").unwrap());
     block_on(fourth.shutdown());
-    CufileSim::get().assert_no_harm();
+    cufile::sim().assert_no_harm();
 }
 
 #[test]
@@ -222,14 +222,14 @@ fn a_close_that_fails_is_no_hang_and_the_library_stays_in_use() {
     let Some(here) = World::new().enter() else {
         return;
     };
-    let sim = CufileSim::get();
+    let sim = cufile::sim();
     sim.fault("cuFileDriverClose_v2:fail=5006");
     for _ in 0..2 {
         let engine = strict();
         drop(create(&engine, &here, "file").unwrap());
         assert_eq!(block_on(engine.shutdown()).quarantined, 0);
     }
-    assert_eq!((sim.stats().opens, sim.calls("cuFileDriverOpen")), (1, 1));
+    assert_eq!((sim.report().opens, sim.calls("cuFileDriverOpen")), (1, 1));
     sim.assert_no_harm();
 }
 
@@ -248,7 +248,7 @@ fn a_library_without_gpudirect_is_not_chosen_by_itself_and_says_so_where_it_was(
         "{route}"
     );
     assert!(!route.resolved.contains("cufile"), "{route}");
-    assert_eq!(CufileSim::get().stats().files, 0);
+    assert_eq!(cufile::sim().report().files, 0);
     let options = OpenOptions::new().read(true).compat_mode(CompatMode::Off);
     let by_cufile = block_on(options.open(&open, here.join("file"))).unwrap();
     let route = by_cufile.route();
@@ -256,5 +256,5 @@ fn a_library_without_gpudirect_is_not_chosen_by_itself_and_says_so_where_it_was(
     assert_eq!(route.resolved, "cufile");
     drop((file, by_cufile));
     block_on(open.shutdown());
-    CufileSim::get().assert_no_harm();
+    cufile::sim().assert_no_harm();
 }

@@ -79,7 +79,7 @@ fn a_refused_file_goes_by_compat_where_it_may() {
     let done = block_on(file.read_exact_at(buffer, 0)).unwrap();
     assert_eq!(*done.receipt.route, route);
     pattern::assert_same(&bed.content(done.buf), &content);
-    assert_eq!(bed.cufile.calls("cuFileRead"), 0);
+    assert_eq!(bed.calls("cuFileRead"), 0);
     drop(file);
     bed.end();
 }
@@ -97,7 +97,7 @@ fn a_file_that_only_appends_or_is_none_gives_the_same_error_as_elsewhere() {
     let appended = fs::File::options().append(true).create(true).open(path);
     let error = block_on(AsyncCuFile::from_std(&bed.engine, appended.unwrap())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert_eq!(bed.cufile.calls("cuFileHandleRegister"), 0);
+    assert_eq!(bed.calls("cuFileHandleRegister"), 0);
     bed.end();
 }
 
@@ -115,7 +115,7 @@ fn a_file_of_the_standard_library_is_taken_over() {
     let done = block_on(file.read_exact_at(buffer, 0)).unwrap();
     pattern::assert_same(&bed.content(done.buf), &content);
     block_on(file.close()).unwrap();
-    assert_eq!(bed.cufile.stats().files, 0);
+    assert_eq!(bed.cufile.report().files, 0);
     bed.end();
 }
 
@@ -127,11 +127,11 @@ fn an_open_that_is_dropped_leaves_nothing_registered() {
     fs::write(bed.path("file"), b"content").unwrap();
     bed.cufile.fault("cuFileHandleRegister:never,nth=1");
     let open = AsyncCuFile::open(&bed.engine, bed.path("file")).start();
-    until(|| bed.cufile.stats().faults_fired == 1);
+    until(|| bed.fired() == 1);
     drop(open);
     bed.cufile.clear();
     until(|| bed.engine.stats().operations_live == 0);
-    until(|| bed.cufile.stats().files == 0);
+    until(|| bed.cufile.report().files == 0);
     bed.end();
 }
 
@@ -150,7 +150,7 @@ fn a_dropped_file_keeps_handle_and_number_until_the_last_operation_has_ended() {
             file.read_exact_at(buffer, index * BLOCK as u64).start()
         })
         .collect();
-    until(|| bed.cufile.stats().faults_fired == 4);
+    until(|| bed.fired() == 4);
     drop(file);
     // Whatever number is free is taken, by cuFile's files and by others.
     let others: Vec<_> = (0..8)
@@ -163,7 +163,7 @@ fn a_dropped_file_keeps_handle_and_number_until_the_last_operation_has_ended() {
         let expected = &content[index * BLOCK..][..BLOCK];
         pattern::assert_same(&bed.content(done.buf), expected);
     }
-    until(|| bed.cufile.stats().files == 8);
+    until(|| bed.cufile.report().files == 8);
     drop((others, held));
     bed.end();
 }
@@ -203,13 +203,13 @@ fn many_handles_of_one_file_are_one_registration_each() {
     let content = pattern::bytes(2, BLOCK);
     let first = bed.file("file", &content);
     let more: Vec<_> = (0..9).map(|_| bed.open("file").unwrap()).collect();
-    assert_eq!(bed.cufile.stats().files, 10);
+    assert_eq!(bed.cufile.report().files, 10);
     for file in more.iter().chain([&first]) {
         let done = block_on(file.read_exact_at(bed.buffer(&[0; BLOCK]), 0)).unwrap();
         pattern::assert_same(&bed.content(done.buf), &content);
     }
     drop(more);
-    until(|| bed.cufile.stats().files == 1);
+    until(|| bed.cufile.report().files == 1);
     drop(first);
     bed.end();
 }
@@ -222,10 +222,10 @@ fn files_that_are_open_at_the_shutdown_are_deregistered_by_it() {
     let file = bed.file("file", &[1; BLOCK]);
     let buffer = bed.buffer(&[0; BLOCK]);
     block_on(buffer.register(&bed.engine)).unwrap();
-    let stats = bed.cufile.stats();
+    let stats = bed.cufile.report();
     assert_eq!((stats.opens, stats.files, stats.buffers), (1, 1, 1));
     block_on(bed.engine.shutdown());
-    let stats = bed.cufile.stats();
+    let stats = bed.cufile.report();
     assert_eq!((stats.opens, stats.files, stats.buffers), (0, 0, 0));
     assert!(!buffer.is_registered());
     let read = block_on(file.read_at(vec![0; BLOCK], 0)).unwrap_err();
@@ -247,13 +247,13 @@ fn options_of_one_file_override_the_engines() {
         block_on(options.open(&bed.engine, bed.path("file"))).unwrap()
     };
     let (on, auto) = (open(CompatMode::On), open(CompatMode::Auto));
-    assert_eq!(bed.cufile.stats().opens, 0);
+    assert_eq!(bed.cufile.report().opens, 0);
     let off = open(CompatMode::Off);
-    assert_eq!(bed.cufile.stats().files, 1);
+    assert_eq!(bed.cufile.report().files, 1);
     for (file, calls) in [(&on, 0), (&auto, 0), (&off, 1)] {
         let done = block_on(file.read_exact_at(bed.buffer(&[0; BLOCK]), 0)).unwrap();
         assert_eq!(bed.content(done.buf), [3; BLOCK]);
-        assert_eq!(bed.cufile.calls("cuFileRead"), calls, "{}", file.route());
+        assert_eq!(bed.calls("cuFileRead"), calls, "{}", file.route());
     }
     drop((on, auto, off));
     bed.end();

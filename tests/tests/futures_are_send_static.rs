@@ -9,8 +9,9 @@ use std::future::Future;
 
 use static_assertions::assert_not_impl_any;
 use tokio_cufile::{
-    AsyncCuFile, CancelHandle, Done, Engine, Error, HostBuffer, HostPart, OpError, Receipt,
-    Request, ShutdownReport, Staged, Transfer, Written,
+    AsyncCuFile, CancelHandle, CuFileInfo, CudaEvent, DeviceBuffer, DevicePart, Done, Engine,
+    Enqueue, Enqueued, Error, ForeignMemory, HostBuffer, HostPart, OpError, Receipt, Request,
+    ShutdownReport, Staged, Transfer, Written,
 };
 
 const fn can_be_sent<T: Send + 'static>() {}
@@ -31,6 +32,13 @@ const _: () = {
     can_be_sent::<Written>();
     can_be_sent::<Done<HostPart>>();
     can_be_sent::<OpError<HostPart>>();
+    can_be_sent::<Enqueue<DevicePart>>();
+    can_be_sent::<Enqueued<DevicePart>>();
+    can_be_sent::<DeviceBuffer>();
+    can_be_sent::<DevicePart>();
+    can_be_sent::<ForeignMemory<Box<u8>>>();
+    can_be_shared::<CudaEvent>();
+    can_be_shared::<CuFileInfo>();
     can_be_sent::<HostBuffer>();
     can_be_sent::<HostPart>();
     can_be_shared::<Engine>();
@@ -44,6 +52,8 @@ const _: () = {
     is_unpin::<Request<()>>();
     is_unpin::<Staged<HostPart>>();
     is_unpin::<Written>();
+    is_unpin::<Enqueue<DevicePart>>();
+    is_unpin::<Enqueued<DevicePart>>();
     can_be_printed::<Transfer<HostPart>>();
     can_be_printed::<Request<AsyncCuFile>>();
     can_be_printed::<OpError<HostPart>>();
@@ -53,6 +63,8 @@ const _: () = {
 
 assert_not_impl_any!(HostBuffer: Clone, Copy);
 assert_not_impl_any!(HostPart: Clone, Copy);
+assert_not_impl_any!(DeviceBuffer: Clone, Copy);
+assert_not_impl_any!(DevicePart: Clone, Copy);
 assert_not_impl_any!(Transfer<Vec<u8>>: Clone);
 assert_not_impl_any!(AsyncCuFile: Clone);
 

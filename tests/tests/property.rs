@@ -91,10 +91,15 @@ fn step() -> impl Strategy<Value = Step> {
 fn setup() -> impl Strategy<Value = Setup> {
     let pages = || prop_oneof![Just(1_usize), Just(2), Just(3), Just(5), Just(16), Just(64)];
     let cache = prop_oneof![3 => Just(CacheMode::Auto), 1 => Just(CacheMode::Cached)];
-    let subject = prop::sample::select(subjects());
+    let mut all = subjects();
+    all.extend(bench::cufile());
+    let subject = prop::sample::select(all);
     (subject, cache, pages(), pages(), 1_usize..5).prop_map(
         |(subject, cache, task, slot, threads)| {
             let builder = Engine::builder().io(subject.io).cache(cache);
+            let builder = builder
+                .compat_mode(subject.compat_mode)
+                .cufile(bench::simulated_cufile());
             let builder = builder
                 .task_size(task * 4096)
                 .bounce_buffer_size(slot * 4096);

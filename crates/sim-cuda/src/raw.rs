@@ -53,6 +53,14 @@ fn map(len: usize, protection: i32, flags: i32) -> Option<usize> {
     (base != libc::MAP_FAILED).then_some(base as usize)
 }
 
+/// The calling thread's name, as far as the system keeps it.
+pub(crate) fn thread_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    // SAFETY: writes 16 bytes, to a place that has as many.
+    let _ = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    name
+}
+
 /// Whether every page of the range is mapped.
 pub(crate) fn is_mapped(address: usize, len: usize) -> bool {
     let start = address & !(PAGE - 1);

@@ -58,6 +58,8 @@ report! {
     bytes_to_device,
     bytes_to_host,
     bytes_on_device,
+    /// Calls of threads whose names do not begin with `cufile-`.
+    elsewhere,
 }
 
 impl Report {
@@ -81,6 +83,7 @@ impl Report {
             bytes_to_device: read(&counters.bytes_to_device),
             bytes_to_host: read(&counters.bytes_to_host),
             bytes_on_device: read(&counters.bytes_on_device),
+            elsewhere: read(&counters.elsewhere),
             ..Self::default()
         };
         report.rules_fired[..each.len()].copy_from_slice(&each);

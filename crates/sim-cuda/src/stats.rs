@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::entry::Entry;
+use crate::raw;
 
 /// Whether the process ends where an untimely access is caught.
 static ABORT: AtomicBool = AtomicBool::new(false);
@@ -23,6 +24,7 @@ pub(crate) struct Counters {
     pub(crate) unregistered_in_use: AtomicU64,
     pub(crate) work_abandoned: AtomicU64,
     pub(crate) stale_handles: AtomicU64,
+    pub(crate) elsewhere: AtomicU64,
 }
 
 impl Counters {
@@ -40,11 +42,15 @@ impl Counters {
             unregistered_in_use: zero(),
             work_abandoned: zero(),
             stale_handles: zero(),
+            elsewhere: zero(),
         }
     }
 
     pub(crate) fn called(&self, entry: Entry) {
         add(&self.calls[entry.index()], 1);
+        if !raw::thread_name().starts_with(b"cufile-") {
+            add(&self.elsewhere, 1);
+        }
     }
 
     pub(crate) fn calls(&self, entry: Entry) -> u64 {

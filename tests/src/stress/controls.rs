@@ -20,6 +20,7 @@ use super::counts::{Counts, Harm, read};
 use super::field::text;
 use super::model;
 use crate::SlowFs;
+use crate::skip::skip;
 use crate::slow_fs::Kind;
 
 const RING_CLOSED: &str = "ring-closed";
@@ -33,7 +34,10 @@ pub(super) fn run(args: &Args, name: &str) -> Result<bool, String> {
     let (mut ran, mut caught) = (0, 0);
     for broken in model::BROKEN.iter().filter(|broken| wanted(broken.name)) {
         let counts = Arc::new(Counts::default());
-        println!("control {}: a panic below is part of it", broken.name);
+        println!(
+            "control {}: what is printed until its verdict is part of it",
+            broken.name
+        );
         broken.run(args, &counts);
         ran += 1;
         caught += u64::from(judge(broken.name, &counts, broken.by));
@@ -84,6 +88,7 @@ fn ring_closed(seed: u64) -> Result<Option<u64>, String> {
         return Ok(None);
     };
     let Ok(mut ring) = IoUring::new(8) else {
+        skip("needs-io-uring", "no ring can be made");
         return Ok(None);
     };
     let engine = Engine::builder().build_blocking().map_err(text)?;

@@ -1,8 +1,11 @@
 //! What a run has done, what it has found, and the lines that say so.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio_cufile::PathBytes;
 
 use super::lock;
 
@@ -147,6 +150,8 @@ pub struct Counts {
     pub(super) slots_bad: AtomicU64,
     pub(super) permits_bad: AtomicU64,
     messages: Mutex<Vec<String>>,
+    /// Bytes by the path that they took, of all engines.
+    paths: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 pub(super) fn add(count: &AtomicU64, more: u64) {
@@ -179,6 +184,14 @@ impl Counts {
         let mut messages = lock(&self.messages);
         if messages.len() < MESSAGES_MAX {
             messages.push(format!("{harm:?}: {}", message()));
+        }
+    }
+
+    /// What an engine has moved in its life.
+    pub(super) fn moved(&self, paths: &PathBytes) {
+        let mut sums = lock(&self.paths);
+        for (path, bytes) in paths.iter() {
+            *sums.entry(path.name()).or_default() += bytes;
         }
     }
 
@@ -228,10 +241,14 @@ impl Counts {
             let items = items.iter().map(|(name, times)| format!("{name}={times}"));
             items.collect::<Vec<_>>().join(" ")
         };
+        let paths = lock(&self.paths);
+        let paths = paths.iter().map(|(path, bytes)| (*path, *bytes));
         format!(
-            "faults fired: {}\ndropped: {}\nawaited: done={} failed={} bytes={} shutdowns={}",
+            "faults fired: {}\ndropped: {}\nbytes by path: {}\n\
+             awaited: done={} failed={} bytes={} shutdowns={}",
             list(faults.collect()),
             list(points.collect()),
+            list(paths.filter(|(_, bytes)| *bytes > 0).collect()),
             read(&self.done),
             read(&self.failed),
             read(&self.bytes),

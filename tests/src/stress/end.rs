@@ -83,6 +83,7 @@ impl Epoch {
         let orphans = self.close_orphans();
         let expected = self.quarantined.load(Ordering::Relaxed) + orphans;
         let stats = self.engine.stats();
+        self.counts.moved(&stats.paths);
         add(&self.counts.rounds, 1);
         add(&self.counts.quarantined, report.quarantined);
         add(&self.counts.expected, expected);

@@ -56,6 +56,7 @@ fn turns(draws: &mut Draws) -> u64 {
 }
 
 /// How it ended, as far as its task knows.
+#[expect(clippy::large_enum_variant, reason = "it lives for one match")]
 pub(super) enum End<B> {
     Settled(Result<Done<B>, OpError<B>>),
     /// What was issued goes on.

@@ -14,6 +14,7 @@ mod fate;
 mod field;
 mod fly;
 mod model;
+mod outcome;
 mod rounds;
 mod run;
 mod slow;

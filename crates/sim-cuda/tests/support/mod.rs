@@ -132,6 +132,7 @@ pub(crate) struct Stats {
     pub(crate) bytes_to_device: u64,
     pub(crate) bytes_to_host: u64,
     pub(crate) bytes_on_device: u64,
+    pub(crate) elsewhere: u64,
     pub(crate) rules_fired: [u64; 16],
 }
 

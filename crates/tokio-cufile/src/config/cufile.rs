@@ -13,11 +13,15 @@ pub enum CuFileStats {
     /// It does (level 3), from 1.16 on: 1.15 crashes at the exit of a process that has not called
     /// [`Engine::shutdown`](crate::Engine::shutdown) with that level (measured).
     On,
-    /// On 1.15 too. For programs that shut their engine down before they end.
+    /// On 1.15 too. For programs that shut their engine down before they end. Where an operation was
+    /// quarantined the library cannot be closed, and that version crashes at the exit all the same.
     OnWithShutdown,
 }
 
 /// How the engine uses libcufile.
+///
+/// It needs a CUDA context for calls that concern no device's memory, and takes the primary context of
+/// the first device that CUDA shows: `CUDA_VISIBLE_DEVICES` chooses which that is.
 ///
 /// There is one libcufile in a process. The first engine that opens it fixes what `library` and
 /// `stats` say: to an engine that asks for something else, cuFile is not available, with that reason.

@@ -131,6 +131,10 @@ unsafe impl<T: 'static> Memory for LentSlice<T> {
         self.memory.device()
     }
 
+    fn suits_cufile(&self) -> bool {
+        self.memory.suits_cufile()
+    }
+
     fn ready(&self) -> Option<Arc<CudaEvent>> {
         self.memory.ready()
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nvidia_dl::cufile::{BoolParameter, Library, SizeParameter, StringParameter};
 
-use super::given::{CuFileSource, Given};
+use super::given::{CuFileSource, Given, is_on};
 
 /// One setting of libcufile.
 #[non_exhaustive]
@@ -84,7 +84,11 @@ pub(super) fn contradictions(given: &Given, settings: &[CuFileSetting]) -> Vec<S
             continue;
         };
         let is_said = setting.source == source;
-        if is_said && !asked.eq_ignore_ascii_case(&setting.value) {
+        let is_same = match setting.value.as_str() {
+            "true" | "false" => is_on(asked) == is_on(&setting.value),
+            value => asked.eq_ignore_ascii_case(value),
+        };
+        if is_said && !is_same {
             let (key, value) = (setting.key, &setting.value);
             notes.push(format!("{key} was asked to be {asked}, and is {value}"));
         }

@@ -1,8 +1,8 @@
 //! What is looked at before libcufile is called: there are versions that never return from their
 //! first call, that abort the process, or that crash without descriptors 0 to 2.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use nvidia_dl::cufile::Version;
 
@@ -18,9 +18,9 @@ const READS_MODULES: Version = Version(1160);
 /// # Errors
 ///
 /// What does not.
-pub(super) fn expects_direct(proc_dir: &Path, given: &Given) -> Result<(), Absent> {
+pub(super) fn expects_direct(proc_dir: &Path, given: impl FnOnce() -> Given) -> Result<(), Absent> {
     let module = proc_dir.join("driver/nvidia-fs");
-    if module.exists() || given.wants_p2pdma() {
+    if module.exists() || given().wants_p2pdma() {
         return Ok(());
     }
     let shown = module.display();
@@ -49,7 +49,11 @@ pub(super) fn check(version: Option<Version>, proc_dir: &Path) -> Result<(), Abs
         return Err(format!("without {shown} this libcufile may never return: {error}").into());
     }
     for number in 0..=2 {
-        if !Path::new("/proc/self/fd").join(number.to_string()).exists() {
+        let place = Path::new("/proc/self/fd").join(number.to_string());
+        // Not what it leads to: that may be gone.
+        let is_closed = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        if fs::symlink_metadata(place).is_err_and(is_closed) && Path::new("/proc/self/fd").exists()
+        {
             return Err(format!(
                 "descriptor {number} is closed, and libcufile closes or uses whatever has its number"
             )
@@ -66,11 +70,10 @@ mod tests {
     #[test]
     fn without_nvidia_fs_the_library_is_not_even_loaded() {
         let proc_dir = tempfile::tempdir().unwrap();
-        let nothing = Given::default();
-        let reason = expects_direct(proc_dir.path(), &nothing).unwrap_err();
+        let reason = expects_direct(proc_dir.path(), Given::default).unwrap_err();
         assert!(reason.contains("no nvidia-fs"), "{reason}");
         fs::create_dir_all(proc_dir.path().join("driver/nvidia-fs")).unwrap();
-        assert_eq!(expects_direct(proc_dir.path(), &nothing), Ok(()));
+        assert_eq!(expects_direct(proc_dir.path(), Given::default), Ok(()));
     }
 
     #[test]

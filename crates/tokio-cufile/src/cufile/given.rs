@@ -121,15 +121,14 @@ impl Given {
         Some((CuFileSource::File(file), value))
     }
 
-    fn is_on(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|(_, value)| {
-            matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes")
-        })
-    }
-
-    /// Whether somebody asks for P2PDMA.
+    /// Whether somebody asks for P2PDMA: for all storage or, from 1.16 on, for a file system or a
+    /// kind of device.
     pub(super) fn wants_p2pdma(&self) -> bool {
-        self.is_on("properties.use_pci_p2pdma")
+        const KEY: &str = "use_pci_p2pdma";
+        let asked = self.get("properties.use_pci_p2pdma");
+        let for_some = self.settings.iter();
+        let mut for_some = for_some.filter(|(key, _)| key.ends_with(KEY));
+        asked.is_some_and(|(_, value)| is_on(value)) || for_some.any(|(_, value)| is_on(value))
     }
 
     /// Whether somebody says where the log goes.
@@ -138,6 +137,13 @@ impl Given {
             .iter()
             .any(|key| self.get(key).is_some_and(|(_, value)| !value.is_empty()))
     }
+}
+
+/// Whether a value of the file or the environment means yes.
+pub(super) fn is_on(value: &str) -> bool {
+    ["true", "1", "yes"]
+        .iter()
+        .any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
 fn text_of(path: &Path) -> io::Result<String> {

@@ -5,11 +5,13 @@
 //! | `given` | what the library is given beside our calls |
 //! | `effective` | which of its settings are in force, and why |
 //! | `gate` | what is looked at before the library is called at all |
+//! | `opening` | from the first call to the open library, and what it says of itself |
+//! | `watched` | calls that may never return |
 //! | `session` | the process's one libcufile, opened, and how it is set |
 //! | `registration` | a file as cuFile knows it |
 //! | `pinned` | device memory as cuFile knows it |
 //! | `part` | one part of a read or a write, by cuFile's calls |
-//! | `enqueue` | one part in a user's CUDA stream |
+//! | `in_stream` | one part in a user's CUDA stream |
 //! | `proof` | which way bytes went, as far as it can be seen |
 //! | `workers` | the threads |
 //!
@@ -17,14 +19,16 @@
 //! and no order with any CUDA stream: a call that has returned is quiet, and that is all.
 
 mod effective;
-mod enqueue;
 mod gate;
 mod given;
+mod in_stream;
+mod opening;
 mod part;
 mod pinned;
 mod proof;
 mod registration;
 mod session;
+mod watched;
 mod workers;
 
 use std::borrow::Cow;
@@ -33,13 +37,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use completion::IssuedPart;
 
 pub use self::effective::{CuFileInfo, CuFileSetting};
-pub(crate) use self::enqueue::Enqueue;
 pub use self::given::CuFileSource;
 use self::given::Given;
+pub(crate) use self::in_stream::InStream;
 pub(crate) use self::part::CufilePart;
 pub(crate) use self::pinned::BufRegistration;
 pub(crate) use self::registration::{Registered, Registration};
 pub(crate) use self::session::Session;
+use self::watched::watched;
 use self::workers::Workers;
 use crate::config::CuFileConfig;
 use crate::engine::Model;
@@ -62,7 +67,7 @@ pub(crate) struct Cufile {
     /// Never held for long: who hands over a part, or ends, waits for no library.
     state: Mutex<State>,
     /// What files and buffers have registered.
-    registered: registration::All,
+    registered: Arc<registration::All>,
 }
 
 #[derive(Debug)]
@@ -82,7 +87,7 @@ impl Cufile {
             counters: Arc::clone(counters),
             opening: Mutex::new(()),
             state: Mutex::new(State::NotAsked),
-            registered: registration::All::default(),
+            registered: Arc::default(),
         }
     }
 
@@ -109,23 +114,23 @@ impl Cufile {
             let workers = Workers::start(self.threads, &session, &self.counters)?;
             Ok((session, workers))
         });
+        // Before the state is locked: it is a subscriber's code.
+        match &opened {
+            Ok((session, _)) => tracing::info!(cufile = ?session.info(), "cuFile is open"),
+            Err(reason) => tracing::info!(%reason, "no cuFile"),
+        }
         let mut state = self.lock();
         if matches!(*state, State::Ended) {
             drop(state);
             drop(opened); // Too late; the library stays open.
             return Err(ENDED.into());
         }
-        match opened {
-            Ok((session, workers)) => {
-                *state = State::Open(Arc::clone(&session), workers);
-                Ok(session)
-            }
-            Err(reason) => {
-                tracing::info!(%reason, "no cuFile");
-                *state = State::Absent(reason.clone());
-                Err(reason)
-            }
-        }
+        let (now, answer) = match opened {
+            Ok((session, workers)) => (State::Open(Arc::clone(&session), workers), Ok(session)),
+            Err(reason) => (State::Absent(reason.clone()), Err(reason)),
+        };
+        *state = now;
+        answer
     }
 
     /// The library as it is open. Opens it if need be, and blocks.
@@ -157,8 +162,13 @@ impl Cufile {
         &self,
         file: &FileHandle,
     ) -> Result<Registered<Registration>, Absent> {
-        gate::expects_direct(&self.config.proc_dir, &Given::read())?;
-        let session = self.session()?;
+        let session = match self.known() {
+            Some(known) => known?,
+            None => {
+                gate::expects_direct(&self.config.proc_dir, Given::read)?;
+                self.session()?
+            }
+        };
         session.expects_direct()?;
         self.register_with(&session, file)
     }
@@ -209,16 +219,25 @@ impl Cufile {
     }
 
     /// Lets go of the library, after a shutdown: the last engine's closes it. What is registered ends
-    /// before, unless `is_quiet` says that something may be in flight for ever. Blocks.
+    /// before, unless `is_quiet` says that something may be in flight for ever. Blocks, as long as the
+    /// library may take to open.
     pub(crate) fn end(&self, is_quiet: bool) {
         let before = std::mem::replace(&mut *self.lock(), State::Ended);
         let State::Open(session, workers) = before else {
             return;
         };
         drop(workers);
-        if is_quiet {
-            self.registered.end();
+        let registered = is_quiet.then(|| Arc::clone(&self.registered));
+        let end = move || {
+            if let Some(registered) = registered {
+                registered.end();
+            }
+            Session::close(session);
+        };
+        if let Err((reason, _)) =
+            watched(("cufile-close", "close"), self.config.open_limit, end, drop)
+        {
+            tracing::error!(%reason, "the shutdown goes on without it");
         }
-        Session::close(session);
     }
 }

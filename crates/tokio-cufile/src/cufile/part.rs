@@ -14,7 +14,8 @@ use nvidia_dl::cuda::CuResult;
 use nvidia_dl::cufile::{Code, CufileError, Failure, Transfer};
 use rustix::io::Errno;
 
-use super::enqueue::Enqueue;
+use super::in_stream::InStream;
+use super::proof::Window;
 use super::registration::Registration;
 use super::session::Session;
 use crate::compat::DeviceSide;
@@ -24,7 +25,7 @@ use crate::error::{Error, ErrorKind, Operation, Result, VendorCode};
 use crate::file::FileShared;
 use crate::memory::Region;
 use crate::plan::Kind;
-use crate::receipt::{Backend, PathClass};
+use crate::receipt::{Backend, DataPath, PathClass};
 
 /// `EINTR` and `EAGAIN` in a row, without a byte between them, before it is an error.
 const RETRIES_MAX: u32 = 1024;
@@ -39,7 +40,7 @@ pub(crate) struct CufilePart {
     pub(crate) file_offset: u64,
     pub(crate) require: Option<PathClass>,
     /// Put into this stream instead of being done at once.
-    pub(crate) enqueue: Option<Arc<Enqueue>>,
+    pub(crate) into_stream: Option<Arc<InStream>>,
 }
 
 /// Nobody knows what became of the memory: the operation is to be quarantined.
@@ -132,11 +133,12 @@ impl CufilePart {
                 }
                 Err(Lost)
             }
-            Some(failure) if failure.code() == Some(Code::CUDA_DRIVER_ERROR) => {
+            // Whatever it says: a lost context may be behind it.
+            Some(_) => {
                 self.check_context().map_err(|()| Lost)?;
                 Ok(error_of(error))
             }
-            _ => Ok(error_of(error)),
+            None => Ok(error_of(error)),
         }
     }
 
@@ -154,17 +156,23 @@ impl CufilePart {
         side.device().check().map_err(drop)
     }
 
-    /// What it means that a request which cannot be continued moved that many bytes.
-    pub(super) fn check_in_one_go(&self, done: usize) -> Result<usize> {
+    /// How many bytes a request for the whole of it moves: fewer than that only where the file ends.
+    pub(super) fn expected(&self) -> Result<usize> {
         let len = self.memory.len();
-        let is_end = || {
-            let end = self.file.handle.len()?;
-            Ok::<_, Error>(end <= self.file_offset + done as u64)
-        };
-        if done == len || (self.kind == Kind::Read && is_end()?) {
+        if self.kind == Kind::Write {
+            return Ok(len);
+        }
+        let left = self.file.handle.len()?.saturating_sub(self.file_offset);
+        Ok(usize::try_from(left).map_or(len, |left| left.min(len)))
+    }
+
+    /// What it means that a request which cannot be continued moved that many bytes.
+    pub(super) fn check_in_one_go(&self, done: usize, expected: usize) -> Result<usize> {
+        if done >= expected {
             return Ok(done);
         }
-        let reason = format!("cuFile moved {done} bytes of {len}, and a stream does not go on");
+        let reason =
+            format!("cuFile moved {done} bytes of {expected}, and a stream does not go on");
         let kind = match (self.kind, done) {
             (Kind::Write, 0) => ErrorKind::WriteZero,
             _ => ErrorKind::Io,
@@ -194,7 +202,10 @@ impl Run<'_> {
     ) -> std::result::Result<Result<()>, Lost> {
         let start = Instant::now();
         let registration = Arc::clone(&self.registration);
-        let window = registration.session().proof().begin(self.part.kind);
+        // cuFile counts by GPU: what moves to and from the host is in none of its counts.
+        let is_counted = self.part.memory.on_device().is_some();
+        let proof = registration.session().proof();
+        let window = is_counted.then(|| proof.begin(self.part.kind));
         let mut result = Ok(());
         while self.done < self.part.memory.len() {
             if self.calls > 0 && advance() == Next::Skip {
@@ -223,20 +234,26 @@ impl Run<'_> {
             }
         }
         self.report.io_time = start.elapsed();
-        let (path, note) = window.end();
+        let (path, note) = window.map_or((DataPath::CufileUnverified, None), Window::end);
         self.report.moved(path, self.done);
+        let judged = result.and_then(|()| self.judge(path, note.as_deref()));
         if let Some(note) = note {
             self.report.note(note);
         }
-        let violated = self
-            .part
-            .require
-            .filter(|class| !class.admits(path) && self.done > 0);
-        if let (Ok(()), Some(class)) = (&result, violated) {
-            let reason = format!("{class} is required, and bytes went by {path}");
-            result = Err(Error::new(ErrorKind::PathViolated, reason));
+        Ok(judged)
+    }
+
+    /// Whether the path of what was moved is the required one.
+    fn judge(&self, path: DataPath, note: Option<&str>) -> Result<()> {
+        let required = self.part.require.filter(|_| self.done > 0);
+        match required.filter(|class| !class.admits(path)) {
+            None => Ok(()),
+            Some(class) => {
+                let why = note.map(|note| format!(": {note}")).unwrap_or_default();
+                let reason = format!("{class} is required, and bytes went by {path}{why}");
+                Err(Error::new(ErrorKind::PathViolated, reason))
+            }
         }
-        Ok(result)
     }
 
     /// One call for all that is left.

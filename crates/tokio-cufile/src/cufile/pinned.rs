@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvidia_dl::cuda::DevicePtr;
-use nvidia_dl::cufile::BufferFlags;
+use nvidia_dl::cufile::{BufferFlags, Code};
 
 use super::Cufile;
 use super::part::error_of;
@@ -58,6 +59,8 @@ pub(crate) struct BufRegistration {
     session: Arc<Session>,
     device: Arc<Device>,
     range: DeviceRange,
+    /// Set where cuFile does not let go of the memory.
+    is_stuck: Arc<AtomicBool>,
 }
 
 impl Cufile {
@@ -69,17 +72,18 @@ impl Cufile {
     ///
     /// # Safety
     ///
-    /// The allocation outlives `registered`.
+    /// The allocation outlives `registered`, and is leaked where `is_stuck` is set by then.
     pub(crate) unsafe fn register_memory(
         &self,
         device: &Arc<Device>,
         range: DeviceRange,
         registered: &Registered<BufRegistration>,
+        is_stuck: &Arc<AtomicBool>,
     ) -> Result<()> {
         let absent = |reason| Error::new(ErrorKind::Unsupported, reason);
         let session = self.session().map_err(absent)?;
         // SAFETY: as the caller vouches.
-        registered.set(unsafe { BufRegistration::new(&session, device, range) }?);
+        registered.set(unsafe { BufRegistration::new(&session, device, range, is_stuck) }?);
         self.registered.add(registered);
         Ok(())
     }
@@ -94,11 +98,12 @@ impl BufRegistration {
     ///
     /// # Safety
     ///
-    /// The allocation outlives the value.
+    /// The allocation outlives the value, and is leaked where `is_stuck` is set by then.
     unsafe fn new(
         session: &Arc<Session>,
         device: &Arc<Device>,
         range: DeviceRange,
+        is_stuck: &Arc<AtomicBool>,
     ) -> Result<Self> {
         device.check()?;
         device.bind()?;
@@ -119,6 +124,7 @@ impl BufRegistration {
             session: Arc::clone(session),
             device: Arc::clone(device),
             range,
+            is_stuck: Arc::clone(is_stuck),
         })
     }
 }
@@ -128,11 +134,17 @@ impl Drop for BufRegistration {
         self.session.pinned().lock().remove(&self.range.address());
         drop(self.device.bind());
         let base = DevicePtr(self.range.address()).as_void();
-        // SAFETY: registered in `new`; what was in flight had a share of the memory, which is going.
+        // SAFETY: registered in `new`; what was in flight had a share of the memory, or its operation
+        // is quarantined, and then it is not ended.
         let deregistered = unsafe { self.session.library().buf_deregister(base) };
-        if let Err(error) = deregistered {
-            tracing::warn!(%error, "device memory was not deregistered from cuFile");
+        let Err(error) = deregistered else {
+            return;
+        };
+        let code = error.failure().and_then(|failure| failure.code());
+        if code != Some(Code::MEMORY_NOT_REGISTERED) {
+            self.is_stuck.store(true, Ordering::Release);
         }
+        tracing::warn!(%error, "device memory was not deregistered from cuFile");
     }
 }
 

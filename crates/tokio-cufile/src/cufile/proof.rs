@@ -2,7 +2,8 @@
 //!
 //! cuFile does not say it of a call. Its counters are the process's, by path and GPU; those of
 //! nvidia-fs are the whole machine's. So a path is claimed for a request only where no other path was
-//! counted while it ran.
+//! counted while it ran. That a request is counted before its call returns is taken for
+//! granted: the counts of single requests were there at once when they were looked at.
 
 use std::borrow::Cow;
 use std::fs;
@@ -37,16 +38,17 @@ impl Proof {
         library: &'static Library,
         counts: bool,
         proc_dir: &Path,
-        p2pdma: bool,
+        p2pdma: Option<bool>,
     ) -> Self {
         Self {
             library,
             counts,
-            // What did not go by nvidia-fs may have gone by P2PDMA.
-            nvidia_fs: (!p2pdma).then(|| proc_dir.join("driver/nvidia-fs/stats")),
+            // Where P2PDMA is not known to be off, what did not go by nvidia-fs may have gone by it.
+            nvidia_fs: (p2pdma == Some(false)).then(|| proc_dir.join("driver/nvidia-fs/stats")),
         }
     }
 
+    /// A request for device memory begins.
     pub(super) fn begin(&self, kind: Kind) -> Window<'_> {
         Window {
             proof: self,
@@ -56,6 +58,7 @@ impl Proof {
         }
     }
 
+    /// Over all GPUs: which of the library's is which of CUDA's is not known.
     fn library_counts(&self, kind: Kind) -> Option<PathCounts> {
         let stats = self.counts.then(|| self.library.stats_l3())?.ok()?;
         Some(match kind {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "handles go by the number of a descriptor")]
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nvidia_dl::cufile::FileHandle as Handle;
@@ -24,11 +25,18 @@ pub(crate) struct Registration {
 pub(crate) struct Registered<T>(Arc<Slot<T>>);
 
 #[derive(Debug)]
-struct Slot<T>(Mutex<Option<Arc<T>>>);
+struct Slot<T> {
+    registration: Mutex<Option<Arc<T>>>,
+    /// For tasks, which wait for no lock that is held across calls of cuFile's.
+    is_there: AtomicBool,
+}
 
 impl<T> Default for Registered<T> {
     fn default() -> Self {
-        Self(Arc::new(Slot(Mutex::new(None))))
+        Self(Arc::new(Slot {
+            registration: Mutex::new(None),
+            is_there: AtomicBool::new(false),
+        }))
     }
 }
 
@@ -38,8 +46,14 @@ impl<T> Registered<T> {
         self.0.lock().clone()
     }
 
+    /// Whether something is registered. For tasks: neither waits nor keeps it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.is_there.load(Ordering::Relaxed)
+    }
+
     pub(super) fn set(&self, registration: T) {
         *self.0.lock() = Some(Arc::new(registration));
+        self.0.is_there.store(true, Ordering::Relaxed);
     }
 }
 
@@ -52,12 +66,16 @@ impl<T> Drop for Registered<T> {
 impl<T> Slot<T> {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<T>>> {
         // Every change is one step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registration
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end(&self) {
         let mut registration = self.lock();
-        // With the lock: whoever finds it ended may free what was registered.
+        self.is_there.store(false, Ordering::Relaxed);
+        // With the lock: whoever finds it ended may free what was registered, since nothing of it is
+        // in flight any more, and so nobody else has a share.
         drop(registration.take());
     }
 }
@@ -133,8 +151,9 @@ impl Drop for Registration {
     fn drop(&mut self) {
         // Nothing to be done without: the call has no result.
         drop(self.session.bind());
-        // SAFETY: registered in `new`, and nobody else has the handle. What was in flight on it had
-        // its file, and so this value. The descriptor is dropped after it.
+        // SAFETY: registered in `new`, and nobody else has the handle. What is in flight on it has a
+        // share of this value, or its operation is quarantined, and then it is not ended. The
+        // descriptor is dropped after it.
         unsafe { self.session.library().handle_deregister(self.handle) };
     }
 }

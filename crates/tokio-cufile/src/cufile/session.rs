@@ -6,33 +6,23 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use nvidia_dl::Search;
-use nvidia_dl::cufile::{
-    BoolParameter, DriverProperties, Library, P2pFlags, SizeParameter, StatsLevel, StatusFlags,
-    StringParameter, Version,
-};
+use nvidia_dl::cufile::Library;
 
+use super::Absent;
 use super::effective::{self, CuFileInfo, Set};
 use super::given::Given;
+use super::opening::{Facts, Opened, Opening};
 use super::pinned::Pinned;
 use super::proof::Proof;
-use super::{Absent, gate};
+use super::watched::watched;
 use crate::config::{CuFileConfig, CuFileStats};
-use crate::cuda::{Device, open_driver};
+use crate::cuda::Device;
 use crate::error::Error;
-
-/// The device whose context is current where no device's memory is named.
-const DEVICE: u32 = 0;
-
-/// From this version on the library counts.
-const HAS_STATS: Version = Version(1150);
-
-/// From this version on a process may exit with the library open and counting by GPU (measured).
-const EXITS_WITH_STATS: Version = Version(1160);
 
 /// What the first open fixes for the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +38,8 @@ struct Process {
     /// The library is open, set so: what was asked for, and what was done for that. It stays open
     /// where an engine ends without a shutdown.
     open: Option<(Fixed, Vec<Set>)>,
+    /// Somebody is closing it.
+    closing: bool,
     /// A call has not returned: nobody calls it again.
     stuck: Option<Absent>,
 }
@@ -55,8 +47,33 @@ struct Process {
 static PROCESS: Mutex<Process> = Mutex::new(Process {
     session: Weak::new(),
     open: None,
+    closing: false,
     stuck: None,
 });
+
+/// Somebody has closed it.
+static CLOSED: Condvar = Condvar::new();
+
+/// The process that has used it, or 0: in a child of that one it is not to be used.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// What is known, when nobody is closing the library any more.
+fn process(limit: Duration) -> Result<MutexGuard<'static, Process>, Absent> {
+    // Before the lock: in a child it may be held for ever.
+    let (owner, own) = (OWNER.load(Ordering::Relaxed), std::process::id());
+    if owner != 0 && owner != own {
+        return Err("libcufile belongs to the process that this one was forked from".into());
+    }
+    OWNER.store(own, Ordering::Relaxed);
+    let process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = CLOSED.wait_timeout_while(process, limit, |process| process.closing);
+    let (process, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    match (process.closing, &process.stuck) {
+        (true, _) => Err("libcufile is being closed".into()),
+        (false, Some(reason)) => Err(reason.clone()),
+        (false, None) => Ok(process),
+    }
+}
 
 /// The open library, as all engines of the process use it.
 #[derive(Debug)]
@@ -67,18 +84,6 @@ pub(crate) struct Session {
     facts: Facts,
     proof: Proof,
     pinned: Pinned,
-}
-
-/// What the open library says of itself.
-#[derive(Clone, Debug)]
-struct Facts {
-    version: Option<Version>,
-    properties: DriverProperties,
-    compat_forced: bool,
-    p2pdma: bool,
-    stats: Result<(), String>,
-    /// What this process has set.
-    ours: Vec<Set>,
 }
 
 impl Session {
@@ -95,10 +100,7 @@ impl Session {
             stats: config.stats,
         };
         // Held throughout: whoever wants it too waits for it.
-        let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = &process.stuck {
-            return Err(reason.clone());
-        }
+        let mut process = process(config.open_limit)?;
         let before = process.open.as_ref().map(|(before, _)| before);
         if let Some(before) = before.filter(|before| **before != fixed) {
             return Err(format!(
@@ -109,23 +111,19 @@ impl Session {
         if let Some(session) = process.session.upgrade() {
             return Ok(session);
         }
-        let version = library.version().map_err(|error| error.to_string())?;
-        gate::check(version, &config.proc_dir)?;
-        let driver = open_driver().map_err(|error| error.to_string())?;
-        let device = Device::open(driver, DEVICE).map_err(|error| error.to_string())?;
-        let device = Arc::new(device);
-        let open = process.open.as_ref().map(|(_, ours)| ours.clone());
         let opening = Opening {
             library,
-            version,
-            device: Arc::clone(&device),
             stats: config.stats,
-            open,
+            proc_dir: config.proc_dir.clone(),
+            open: process.open.as_ref().map(|(_, ours)| ours.clone()),
         };
-        let facts = match opening.run_watched(config) {
-            Ok(facts) => facts?,
-            Err(reason) => {
-                process.stuck = Some(reason.clone());
+        let clear_up = |late: Result<Opened, Absent>| drop(late.map(Opened::close_again));
+        let run = move || opening.run();
+        let opened = watched(("cufile-open", "open"), config.open_limit, run, clear_up);
+        let Opened { device, facts, .. } = match opened {
+            Ok(opened) => opened?,
+            Err((reason, may_run)) => {
+                process.stuck = may_run.then(|| reason.clone());
                 return Err(reason);
             }
         };
@@ -140,7 +138,6 @@ impl Session {
         });
         process.open = Some((fixed, session.facts.ours.clone()));
         process.session = Arc::downgrade(&session);
-        tracing::info!(cufile = ?session.info(), "cuFile is open");
         Ok(session)
     }
 
@@ -187,7 +184,7 @@ impl Session {
         if self.facts.compat_forced {
             return Err("cuFile is forced into its own compatibility mode".into());
         }
-        if self.facts.properties.nvfs_major_version == 0 && !self.facts.p2pdma {
+        if self.facts.properties.nvfs_major_version == 0 && self.facts.p2pdma != Some(true) {
             return Err(
                 "cuFile found neither nvidia-fs nor P2PDMA: it is in its own \
                         compatibility mode"
@@ -241,15 +238,20 @@ impl Session {
     /// Closes the library if nobody else uses it: another engine, or a file that is still open. It
     /// stays open then, which is safe. Never from a destructor: at the exit of a process it crashes.
     pub(super) fn close(session: Arc<Self>) {
-        // Nobody takes it up again meanwhile.
         let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(session) = Arc::into_inner(session) else {
             return;
         };
+        process.closing = true;
+        drop(process);
         drop(session.bind());
         // SAFETY: this was the last share: every registration has one, and what is in flight has its
-        // file's. This is an engine's thread, in the course of a shutdown.
+        // file's; nobody gets another while it is being closed. This is an engine's thread, in the
+        // course of a shutdown.
         let closed = unsafe { session.library.driver_close() };
+        let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+        process.closing = false;
+        CLOSED.notify_all();
         match closed {
             Ok(()) => process.open = None,
             Err(error) => tracing::warn!(%error, "libcufile did not close"),
@@ -264,124 +266,4 @@ fn load(library: Option<&Path>) -> Result<&'static Library, Absent> {
         None => Search::libcufile(),
     };
     Library::load(&search).map_err(|error| error.to_string().into())
-}
-
-/// Everything from the first call to the open library.
-struct Opening {
-    library: &'static Library,
-    version: Option<Version>,
-    device: Arc<Device>,
-    stats: CuFileStats,
-    /// What was set when it was opened, if it is open.
-    open: Option<Vec<Set>>,
-}
-
-impl Opening {
-    /// On a thread that may be lost. The outer error says that it is.
-    fn run_watched(self, config: &CuFileConfig) -> Result<Result<Facts, Absent>, Absent> {
-        let (answer, opened) = sync_channel(1);
-        let run = move || {
-            // Nobody waits any more: it was given up for being late.
-            drop(answer.send(self.run()));
-        };
-        let spawned = thread::Builder::new()
-            .name("cufile-open".to_owned())
-            .spawn(run);
-        if let Err(error) = spawned {
-            return Ok(Err(
-                format!("no thread to open libcufile on: {error}").into()
-            ));
-        }
-        let limit = config.open_limit;
-        match opened.recv_timeout(limit) {
-            Ok(facts) => Ok(facts),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(format!("libcufile did not open within {limit:?}").into())
-            }
-            Err(RecvTimeoutError::Disconnected) => Err("opening libcufile panicked".into()),
-        }
-    }
-
-    fn run(self) -> Result<Facts, Absent> {
-        let library = self.library;
-        self.device.bind().map_err(|error| error.to_string())?;
-        let mut stats = Err("it was opened without".to_owned());
-        let mut ours = self.open.clone().unwrap_or_default();
-        if self.open.is_none() {
-            ours.extend(keep_log_out_of_folder(library, &Given::read()));
-            stats = self.ask_for_stats();
-            library
-                .driver_open()
-                .map_err(|error| format!("libcufile does not open: {error}"))?;
-            if stats.is_ok() {
-                let level = StatsLevel::PER_GPU.0.to_string();
-                ours.extend(SizeParameter::PROFILE_STATS.key().map(|key| (key, level)));
-                stats = library.stats_start().map_err(|error| error.to_string());
-            }
-        } else if library.stats_l3().is_ok() {
-            stats = Ok(());
-        }
-        let properties = match library.driver_properties() {
-            Ok(properties) => properties,
-            Err(error) => {
-                self.close_again();
-                return Err(error.to_string().into());
-            }
-        };
-        let is = |parameter| library.bool_parameter(parameter).unwrap_or(false);
-        let p2p = library.p2p_flags(StatusFlags::NVME);
-        let is_p2p = p2p.is_ok_and(|flags| flags.0 & P2pFlags::P2PDMA.0 != 0);
-        Ok(Facts {
-            version: self.version,
-            properties,
-            compat_forced: is(BoolParameter::FORCE_COMPAT_MODE),
-            p2pdma: is(BoolParameter::USE_PCIP2PDMA) && is_p2p,
-            stats,
-            ours,
-        })
-    }
-
-    /// Nobody will use what was just opened.
-    fn close_again(&self) {
-        if self.open.is_none() {
-            // SAFETY: this thread has opened it, and nobody else has been told: nothing is registered.
-            let closed = unsafe { self.library.driver_close() };
-            if let Err(error) = closed {
-                tracing::warn!(%error, "libcufile did not close");
-            }
-        }
-    }
-
-    fn ask_for_stats(&self) -> Result<(), String> {
-        // Before, there are none.
-        let crashes =
-            (self.version).is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version));
-        match self.stats {
-            CuFileStats::Off => return Err("its statistics were not asked for".to_owned()),
-            CuFileStats::On if crashes => {
-                let reason = "with its statistics this version crashes at exit without a shutdown";
-                return Err(reason.to_owned());
-            }
-            CuFileStats::On | CuFileStats::OnWithShutdown => {}
-        }
-        let set = self.library.set_stats_level(StatsLevel::PER_GPU);
-        set.map_err(|error| error.to_string())
-    }
-}
-
-/// By default the library writes its log into the current folder. Where neither environment nor file
-/// says otherwise, it is told to write none. Before 1.14 it cannot be told.
-fn keep_log_out_of_folder(library: &Library, given: &Given) -> Option<Set> {
-    const NOWHERE: &str = "/dev/null";
-    if given.names_a_log() {
-        return None;
-    }
-    let parameter = StringParameter::LOG_FILE_PATH;
-    match library.set_string_parameter(parameter, NOWHERE) {
-        Ok(()) => parameter.key().map(|key| (key, NOWHERE.to_owned())),
-        Err(error) => {
-            tracing::info!(%error, "libcufile may write cufile.log into the current folder");
-            None
-        }
-    }
 }

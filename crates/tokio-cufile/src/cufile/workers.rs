@@ -8,7 +8,7 @@ use completion::IssuedPart;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::Absent;
-use super::enqueue::enqueue;
+use super::in_stream::put;
 use super::part::Lost;
 use super::session::Session;
 use crate::engine::{Model, Task};
@@ -91,8 +91,8 @@ impl Worker {
             debug_assert!(false, "only cuFile's parts come here");
             return;
         };
-        if let Some(stream) = part.enqueue.clone() {
-            return enqueue(ticket, part, &stream, &self.counters);
+        if let Some(into) = part.into_stream.clone() {
+            return put(ticket, part, &into, &self.counters);
         }
         match part.run(|| ticket.advance()) {
             Ok(outcome) => {

@@ -162,8 +162,8 @@ impl EngineBuilder {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for settings that cannot be, `Unsupported` for a backend that this build does
-    /// not have, `OutOfMemory` when threads or memory are refused.
+    /// `InvalidInput` for settings that cannot be, `Unsupported` where io_uring is asked for and not
+    /// permitted, `OutOfMemory` when threads or memory are refused.
     pub fn build_blocking(self) -> Result<Engine> {
         let config = self.config;
         let invalid = |error: Error| error.with_operation(Operation::Build);

@@ -59,11 +59,19 @@ pub(crate) struct Bells {
     pub(crate) alarm: Bell,
     pub(crate) disposal: Bell,
     stop_asked: AtomicBool,
+    /// Somebody has asked for a shutdown, and the library of cuFile is to be closed.
+    shut_down: AtomicBool,
     closed: AtomicBool,
     disposer_ended: AtomicBool,
 }
 
 impl Bells {
+    /// The end that is near is a shutdown's. To be said before nothing more is admitted: an engine at
+    /// rest ends then.
+    pub(crate) fn note_shutdown(&self) {
+        self.shut_down.store(true, Ordering::Release);
+    }
+
     /// Has the alarm thread stop every live operation: with a million queued that takes longer
     /// than a poll may.
     pub(crate) fn ask_stop(&self) {
@@ -156,8 +164,8 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cu
             tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
         }
         if core.is_finished() {
-            if !closed {
-                // A shutdown; where there is none, the library stays open.
+            if bells.shut_down.load(Ordering::Acquire) {
+                // A shutdown, whoever still waits for it; where there is none, the library stays open.
                 cufile.end(core.census().quarantined_operations == 0);
             }
             ended.send_replace(true);

@@ -80,6 +80,11 @@ pub(crate) mod sealed {
             None
         }
 
+        /// Whether cuFile may be given its address.
+        fn suits_cufile(&self) -> bool {
+            true
+        }
+
         /// What has to be complete before the memory may be touched.
         fn ready(&self) -> Option<Arc<CudaEvent>> {
             None

@@ -5,7 +5,9 @@
 )]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buf::{IoBuf, IoBufMut, sealed};
@@ -44,7 +46,21 @@ struct Memory {
     /// Before `allocation`, which is freed after it.
     registration: Registered<BufRegistration>,
     registering: Mutex<()>,
-    allocation: Allocation,
+    /// cuFile does not let go of the memory.
+    is_stuck: Arc<AtomicBool>,
+    allocation: ManuallyDrop<Allocation>,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        drop(std::mem::take(&mut self.registration));
+        if self.is_stuck.load(Ordering::Acquire) {
+            // Freeing what is registered can hang nvidia-fs.
+            return;
+        }
+        // SAFETY: not used after this; the value is going.
+        unsafe { ManuallyDrop::drop(&mut self.allocation) };
+    }
 }
 
 impl Shared {
@@ -62,9 +78,11 @@ impl Shared {
             return Ok(());
         }
         let (device, range) = (self.side.device(), self.range());
-        // SAFETY: the registration is kept beside the allocation, and dropped before it.
-        let registered =
-            unsafe { (engine.cufile).register_memory(device, range, &memory.registration) };
+        // SAFETY: the registration is kept beside the allocation, and dropped before it; the
+        // allocation is leaked where that says so.
+        let registered = unsafe {
+            (engine.cufile).register_memory(device, range, &memory.registration, &memory.is_stuck)
+        };
         registered.map_err(|error| error.with_operation(Operation::Buffer))
     }
 }
@@ -92,7 +110,8 @@ impl DeviceBuffer {
         let memory = Memory {
             registration: Registered::default(),
             registering: Mutex::new(()),
-            allocation: Allocation::new(side.device(), len)?,
+            is_stuck: Arc::default(),
+            allocation: ManuallyDrop::new(Allocation::new(side.device(), len)?),
         };
         Ok(Self {
             shared: Arc::new(Shared {
@@ -120,10 +139,11 @@ impl DeviceBuffer {
         })
     }
 
-    /// Whether the buffer is registered with cuFile.
+    /// Whether the buffer is registered with cuFile: from [`register`](Self::register) on until the
+    /// engine has shut down.
     #[must_use]
     pub fn is_registered(&self) -> bool {
-        self.shared.memory.registration.get().is_some()
+        self.shared.memory.registration.is_there()
     }
 
     /// The length in bytes.

@@ -25,7 +25,8 @@ use crate::op::Request;
 ///
 /// | class | way |
 /// |---|---|
-/// | [`Device`](Self::Device), [`Pool`](Self::Pool), [`Virtual`](Self::Virtual) | through a staging slot, copied by the device |
+/// | [`Device`](Self::Device), [`Pool`](Self::Pool) | by cuFile, where it serves the file; else through a staging slot, copied by the device |
+/// | [`Virtual`](Self::Virtual) | through a staging slot: cuFile was not tried with it |
 /// | [`Managed`](Self::Managed) | the same; the driver may move its pages meanwhile, which is slower |
 /// | [`Host`](Self::Host) | as host memory: in place where its address is aligned |
 #[non_exhaustive]
@@ -251,6 +252,10 @@ unsafe impl<T: Send + 'static> sealed::Memory for ForeignMemory<T> {
 
     fn device(&self) -> Option<Arc<DeviceSide>> {
         matches!(self.region, Region::Device(_)).then(|| Arc::clone(&self.side))
+    }
+
+    fn suits_cufile(&self) -> bool {
+        !matches!(self.class, PointerClass::Virtual | PointerClass::Managed)
     }
 
     fn ready(&self) -> Option<Arc<CudaEvent>> {

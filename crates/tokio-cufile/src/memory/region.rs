@@ -75,6 +75,14 @@ impl Region {
         }
     }
 
+    /// The range, of a device's memory.
+    pub(crate) const fn on_device(self) -> Option<DeviceRange> {
+        match self {
+            Self::Host(_) => None,
+            Self::Device(memory) => Some(memory),
+        }
+    }
+
     /// What the planner needs to know of it.
     pub(crate) fn place(self) -> Place {
         match self {

@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 
 use super::parts::Cut;
 use super::planned::in_one_piece;
-use super::{Done, OpError, Transfer};
+use super::{CancelHandle, Done, OpError, Transfer};
 use crate::cuda::is_per_thread;
 use crate::cufile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{IoBuf, Region};
+use crate::memory::{DeviceRange, IoBuf, Region};
 use crate::plan::{IO_LEN_MAX, Kind, PAGE_SIZE, Plan};
 use crate::receipt::DataPath;
 
@@ -35,11 +35,17 @@ impl<B: IoBuf> Transfer<B> {
     /// have to be written outside of the stream. The path of its bytes cannot be told: it has no
     /// window of its own, and the receipt says `cufile-unverified`.
     ///
+    /// Until the stream has passed it, it takes a place among the parts that the engine has in flight
+    /// ([`num_threads`](crate::Config::num_threads) and, with a ring,
+    /// [`queue_depth`](crate::Config::queue_depth) together), and a thread as long as the stream is full.
+    /// So streams that stand still, with many operations in them, hold up the rest of the engine.
+    ///
     /// # Safety
     ///
     /// The stream belongs to the primary context of the memory's device, and is alive until the
-    /// operation has ended: until [`Enqueued`] has resolved or, where that is dropped, until the
-    /// stream has been synchronised.
+    /// operation has ended: until [`Enqueued`] has resolved. Where that is dropped, until the stream has
+    /// been synchronised; where [`Enqueue`] is dropped, until the engine has shut down, since nobody knows
+    /// when the operation comes into the stream. After `Quarantined`, for ever.
     ///
     /// # Errors
     ///
@@ -48,9 +54,21 @@ impl<B: IoBuf> Transfer<B> {
     /// per-thread default stream (`CU_STREAM_PER_THREAD`). `PathRefused` where a path is required.
     /// The error gives the buffer back. A transfer that stops before the end of the file, or a write
     /// that is short, is an `Io` error: what follows in the stream has run by then.
+    ///
+    /// A deadline, a cancel or a shutdown does not take it out of the stream, and nothing is heard of it
+    /// while a long kernel is before it: it is `Quarantined` after
+    /// [`quiet_limit`](crate::Config::quiet_limit) then.
+    ///
+    /// # Panics
+    ///
+    /// When the operation was started before, or has completed.
     pub unsafe fn enqueue_on(mut self, stream: *mut c_void) -> Enqueue<B> {
-        let (enqueue, enqueued) =
-            cufile::Enqueue::new(Stream::from_raw(stream), self.engine.config.task_size);
+        assert!(
+            self.pending.is_some(),
+            "`enqueue_on` is called before the operation is started"
+        );
+        let bytes_max = self.engine.config.task_size;
+        let (into, enqueued) = cufile::InStream::new(Stream::from_raw(stream), bytes_max);
         if let Some(Ok(_)) = &self.pending {
             let planned = match is_per_thread(stream) {
                 true => refuse(
@@ -63,35 +81,43 @@ impl<B: IoBuf> Transfer<B> {
                 (Ok(plan), Some(Ok(pending))) => {
                     pending.outline = plan.outline();
                     pending.parts.cut = Cut::One(plan);
-                    pending.parts.enqueue = Some(enqueue);
+                    pending.parts.into_stream = Some(into);
                 }
                 (Err(error), pending) => *pending = Some(Err(error)),
                 _ => {}
             }
         }
+        let memory = match &self.pending {
+            Some(Ok(pending)) => pending.parts.memory.on_device(),
+            _ => None,
+        };
         Enqueue {
             transfer: Some(self),
             enqueued: Some(enqueued),
+            // Of an operation that is refused, nobody will see it.
+            memory: memory.unwrap_or(DeviceRange::new(0, 0, 0)),
         }
     }
 
     fn planned_for_stream(&self) -> Result<Plan> {
-        let Some(Ok(pending)) = &self.pending else {
-            return refuse(ErrorKind::InvalidInput, "the operation was started before");
+        let pending = match &self.pending {
+            Some(Ok(pending)) => pending,
+            Some(Err(error)) => return Err(error.clone()),
+            None => return refuse(ErrorKind::InvalidInput, "the operation was started before"),
         };
         let memory = pending.parts.memory;
+        if !matches!(memory, Region::Device(_)) || self.runs.is_some() || self.digest.is_some() {
+            let reason = "one range of a device's memory goes into a stream, without digests";
+            return refuse(ErrorKind::Unsupported, reason);
+        }
         if pending.route.cufile.is_none() {
-            let why = &pending.route.route.reason;
+            let why = &pending.route.route;
             return refuse(
                 ErrorKind::Unsupported,
                 format!(
                     "only cuFile puts operations into a stream, and it does not serve the file: {why}"
                 ),
             );
-        }
-        if !matches!(memory, Region::Device(_)) || self.runs.is_some() || self.digest.is_some() {
-            let reason = "one range of a device's memory goes into a stream, without digests";
-            return refuse(ErrorKind::Unsupported, reason);
         }
         if let Some(class) = self.require
             && !class.admits(DataPath::CufileUnverified)
@@ -128,9 +154,25 @@ pub struct Enqueue<B> {
     transfer: Option<Transfer<B>>,
     /// `None` once it is known that nothing will be told.
     enqueued: Option<oneshot::Receiver<()>>,
+    memory: DeviceRange,
 }
 
 impl<B> Unpin for Enqueue<B> {}
+
+impl<B> Enqueue<B> {
+    /// What can cancel the operation from elsewhere, as long as it is not in its stream.
+    ///
+    /// # Panics
+    ///
+    /// After the future has completed.
+    #[must_use]
+    pub fn cancel_handle(&self) -> CancelHandle {
+        let transfer = self.transfer.as_ref();
+        transfer
+            .expect("the future has not completed")
+            .cancel_handle()
+    }
+}
 
 impl<B: Send + 'static> Future for Enqueue<B> {
     type Output = Result<Enqueued<B>, OpError<B>>;
@@ -154,7 +196,11 @@ impl<B: Send + 'static> Future for Enqueue<B> {
             false => Some(ready!(Pin::new(transfer).poll(cx))?),
         };
         let transfer = this.transfer.take().filter(|_| ended.is_none());
-        Poll::Ready(Ok(Enqueued { transfer, ended }))
+        Poll::Ready(Ok(Enqueued {
+            transfer,
+            ended,
+            memory: this.memory,
+        }))
     }
 }
 
@@ -175,6 +221,28 @@ impl<B> fmt::Debug for Enqueue<B> {
 pub struct Enqueued<B> {
     transfer: Option<Transfer<B>>,
     ended: Option<Done<B>>,
+    memory: DeviceRange,
+}
+
+impl<B> Enqueued<B> {
+    /// Where the operation's memory begins in the device's address space (`CUdeviceptr`), for what is put
+    /// into the stream behind it.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.memory.address()
+    }
+
+    /// The operation's bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether it has no byte.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl<B> Unpin for Enqueued<B> {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use completion::{Cost, Part};
 
 use crate::compat::{DeviceSide, PartDigest, Target, TransferPart};
-use crate::cufile::{CufilePart, Enqueue};
+use crate::cufile::{CufilePart, InStream};
 use crate::digest::DigestState;
 use crate::engine::{Model, Task};
 use crate::file::FileShared;
@@ -67,7 +67,7 @@ pub(super) struct Parts {
     /// Parts tell when they are done with the source.
     pub(super) let_go: bool,
     /// Parts go into this stream.
-    pub(super) enqueue: Option<Arc<Enqueue>>,
+    pub(super) into_stream: Option<Arc<InStream>>,
 }
 
 impl Parts {
@@ -94,7 +94,7 @@ impl Parts {
             require: None,
             digest: None,
             let_go: false,
-            enqueue: None,
+            into_stream: None,
         }
     }
 
@@ -153,7 +153,7 @@ impl Parts {
             device: self.device.clone(),
             file_offset: next.part.file_offset,
             require: self.require,
-            enqueue: self.enqueue.clone(),
+            into_stream: self.into_stream.clone(),
         }
     }
 }
@@ -177,12 +177,12 @@ impl Iterator for Parts {
         };
         let slot_len = part.lane.slot_len(part.len);
         let slot = slot_len.map(|len| self.slots.size_for(len));
-        let enqueue = self.enqueue.as_ref();
+        let into_stream = self.into_stream.as_ref();
         Some(Part {
             offset: next.offset,
             len: part.len,
             cost: Cost {
-                bytes: enqueue.map_or(part.len, |enqueue| enqueue.cost(part.len)),
+                bytes: into_stream.map_or(part.len, |into| into.cost(part.len)),
                 slot,
                 worker: !by_ring,
             },

@@ -111,7 +111,8 @@ impl<B> Transfer<B> {
     }
 
     /// Insists on a way for the bytes: `PathRefused` before anything is issued where it is known
-    /// not to be available, `PathViolated` where the file system turns out to refuse it.
+    /// not to be available, or could not be told afterwards; `PathViolated`, when the bytes have moved,
+    /// where they took another way or, by cuFile, where others at the same time keep it from being told.
     pub fn require(mut self, class: PathClass) -> Self {
         self.require = Some(class);
         self
@@ -187,7 +188,10 @@ impl<B: IoBuf> Transfer<B> {
         asked: Asked,
         cut: impl FnOnce(Region, &FileRoute) -> Result<(Cut, Outline)>,
     ) -> Self {
-        let route = file.route_now();
+        let mut route = file.route_now();
+        if !buf.suits_cufile() {
+            route.cufile = None;
+        }
         let memory = buf.prepare(engine.id);
         let device = buf.device();
         let after = buf.ready().into_iter().collect();

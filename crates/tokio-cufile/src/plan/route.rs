@@ -125,7 +125,7 @@ impl CufileRoute {
     }
 
     /// Refuses what is not to be had, or could not be shown.
-    fn check(&self, required: PathClass) -> Result<(), Error> {
+    fn check(&self, required: PathClass, on_device: bool) -> Result<(), Error> {
         let refuse = |why: &str| Err(refuse(required, DataPath::CufileUnverified, why));
         let wants_direct = match required {
             PathClass::Exactly(DataPath::CufileUnverified) => return Ok(()),
@@ -134,6 +134,9 @@ impl CufileRoute {
             PathClass::Exactly(DataPath::NvidiaFs | DataPath::P2pDma) => true,
             PathClass::Exactly(_) => return refuse("the operation goes by cuFile"),
         };
+        if !on_device {
+            return refuse("cuFile does not count what moves to and from host memory");
+        }
         match (&self.not_direct, &self.not_told) {
             (Some(reason), _) if wants_direct => refuse(reason),
             (_, Some(reason)) => refuse(reason),
@@ -370,7 +373,7 @@ pub(crate) fn check_required(
     if let Some(cufile) = &file.cufile
         && (outline.by_cufile > 0 || (is_empty && is_for_cufile))
     {
-        cufile.check(required)?;
+        cufile.check(required, outline.on_device)?;
     }
     let no_bytes = is_empty && !is_for_cufile;
     if (outline.in_place > 0 || no_bytes) && !required.admits(main) {
@@ -378,7 +381,13 @@ pub(crate) fn check_required(
     }
     let staged = FileRoute::direct_path(file.by_ring && slots_go_by_ring(outline));
     if outline.via_slot > 0 && !required.admits(staged) {
-        let why = "memory and file offset do not agree in alignment: it is staged";
+        let why = match (&file.cufile, outline.on_device) {
+            (Some(_), true) => {
+                "it is too short for cuFile (gds_threshold), or not for it: it is staged"
+            }
+            (None, true) => "device memory is staged",
+            _ => "memory and file offset do not agree in alignment: it is staged",
+        };
         return Err(refuse(required, staged, why));
     }
     if outline.buffered == 0 {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use measure::data::Draws;
 use tokio_cufile_completion::{PartKey, ReleasePolicy};
@@ -9,7 +10,7 @@ use tokio_cufile_completion::{PartKey, ReleasePolicy};
 use super::ground::REST;
 use super::support::World;
 use super::support::hardware::{Started, outcome};
-use super::{Shared, is_set};
+use super::{PAUSE, Shared, is_set};
 use crate::stress::counts::{Fault, Harm};
 
 /// Turns that a part waits at most.
@@ -46,9 +47,12 @@ pub(super) fn work<P: ReleasePolicy>(world: &World<P>, shared: &Shared, seed: u6
         stale: Vec::new(),
         strays: 0,
     };
+    let _ = shared.hardware.set(thread::current());
     while !is_set(&shared.over) {
         hardware.turn();
-        std::thread::yield_now();
+        if hardware.at_work.is_empty() {
+            thread::park_timeout(PAUSE);
+        }
     }
     hardware.end();
 }
@@ -141,6 +145,10 @@ impl<P: ReleasePolicy> Hardware<'_, P> {
     }
 
     fn end(self) {
+        // Withdrawn before they began.
+        while let Some(part) = self.world.take_part() {
+            drop(part);
+        }
         for at_work in self.at_work {
             at_work.started.finish();
         }

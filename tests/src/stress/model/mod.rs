@@ -13,9 +13,9 @@ mod user;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use measure::data::Draws;
@@ -29,15 +29,17 @@ use super::content::Content;
 use super::counts::{Counts, Fault, Harm, Point, add, read};
 use super::lock;
 
+/// Operations until a broken policy must be caught; most are in the first thousands.
+const BROKEN_OPS: usize = 200_000;
 /// Operations of one world. It ends with a shutdown.
 const WORLD: usize = 2000;
 const USERS: usize = 2;
 /// Bytes of each user's file.
 const FILE_LEN: u64 = 16 << 10;
 /// How long nothing may be submitted.
-const STUCK_MAX: Duration = Duration::from_secs(5);
+const STUCK_MAX: Duration = Duration::from_secs(10);
 /// How long a world may take to end.
-const END_MAX: Duration = Duration::from_secs(5);
+const END_MAX: Duration = Duration::from_secs(10);
 
 /// What the threads of a world share.
 pub(super) struct Shared {
@@ -52,9 +54,24 @@ pub(super) struct Shared {
     over: AtomicBool,
     /// Nothing has moved for long, or a thread has panicked: everybody ends.
     given_up: AtomicBool,
+    /// Is woken when there is work.
+    hardware: OnceLock<Thread>,
 }
 
+/// Turns of the hardware between two looks at the clock.
+const TICK: u64 = 8;
+
+/// What a thread waits for at most that finds nothing to do. Nobody spins: on a machine that is busy
+/// elsewhere, threads that give way again and again do not get far.
+const PAUSE: Duration = Duration::from_micros(50);
+
 impl Shared {
+    fn wake_hardware(&self) {
+        if let Some(hardware) = self.hardware.get() {
+            hardware.unpark();
+        }
+    }
+
     fn give_up(&self, why: impl FnOnce() -> String) {
         self.counts.harm(Harm::Lost, 1, why);
         self.given_up.store(true, Ordering::Release);
@@ -70,7 +87,7 @@ impl Shared {
             } else if seen.0.elapsed() > STUCK_MAX {
                 self.give_up(|| format!("stuck after {ops} operations"));
             }
-            thread::yield_now();
+            thread::park_timeout(PAUSE);
         }
     }
 }
@@ -86,11 +103,28 @@ fn is_set(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Acquire)
 }
 
+/// When a run ends early.
+#[derive(Clone, Copy)]
+enum Enough {
+    AnyHarm,
+    /// Other harm goes with it, and may be seen first.
+    CaughtBy(&'static [Harm]),
+}
+
+impl Enough {
+    fn is_seen(self, counts: &Counts) -> bool {
+        match self {
+            Self::AnyHarm => !counts.is_clean(),
+            Self::CaughtBy(by) => by.iter().any(|harm| counts.harmed(*harm) > 0),
+        }
+    }
+}
+
 /// A release policy that is broken, and what it must be caught by.
 pub(super) struct Broken {
     pub(super) name: &'static str,
     pub(super) by: &'static [Harm],
-    run: fn(&Args, &Arc<Counts>),
+    run: fn(&Args, &Arc<Counts>, Enough),
 }
 
 /// Those that random operations can tell from the right one.
@@ -140,18 +174,22 @@ pub(super) const BROKEN: [Broken; 8] = [
 
 /// Operations with the shipped policy. Says what never happened, and should have.
 pub(super) fn run(args: &Args, counts: &Arc<Counts>) -> Vec<&'static str> {
-    worlds::<WhenQuiet>(args, counts);
+    worlds::<WhenQuiet>(args, counts, Enough::AnyHarm);
     counts.missed(&args.faults, &Point::ALL[..5])
 }
 
 impl Broken {
     /// Operations with the broken policy, as many as it takes.
     pub(super) fn run(&self, args: &Args, counts: &Arc<Counts>) {
-        (self.run)(args, counts);
+        let args = Args {
+            ops: args.ops.max(BROKEN_OPS),
+            ..args.clone()
+        };
+        (self.run)(&args, counts, Enough::CaughtBy(self.by));
     }
 }
 
-fn worlds<P: ReleasePolicy>(args: &Args, counts: &Arc<Counts>) {
+fn worlds<P: ReleasePolicy>(args: &Args, counts: &Arc<Counts>, enough: Enough) {
     let arena = Arena::new(counts);
     let until = args.time.map(|time| Instant::now() + time);
     for (number, start) in (0..args.ops).step_by(WORLD).enumerate() {
@@ -166,10 +204,11 @@ fn worlds<P: ReleasePolicy>(args: &Args, counts: &Arc<Counts>) {
             drained: AtomicBool::new(false),
             over: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
+            hardware: OnceLock::new(),
         };
         one_world::<P>(&shared, operations, seed);
         let is_late = until.is_some_and(|until| Instant::now() >= until);
-        if is_late || !counts.is_clean() {
+        if is_late || enough.is_seen(counts) {
             break;
         }
     }
@@ -223,12 +262,16 @@ fn one_world<P: ReleasePolicy>(shared: &Shared, operations: usize, seed: u64) {
 /// The clock and the disposer.
 fn keep_time<P: ReleasePolicy>(world: &World<P>, shared: &Shared, seed: u64) {
     let mut draws = Draws::new(seed);
+    let mut last = 0;
     while !is_set(&shared.over) {
-        if draws.below(4) == 0 {
+        // Time goes with the hardware, however slow the machine makes that.
+        let turns = shared.arena.turns.load(Ordering::Acquire);
+        if turns >= last + TICK {
+            last = turns;
             world.advance_to(world.now() + draws.below(20));
         }
         world.dispose();
-        thread::yield_now();
+        thread::park_timeout(PAUSE);
     }
 }
 
@@ -243,13 +286,13 @@ fn end<P: ReleasePolicy>(world: &World<P>, shared: &Shared) {
             shared.counts.harm(Harm::Lost, 1, message);
             break;
         }
-        thread::yield_now();
+        thread::park_timeout(PAUSE);
     }
     shared.drained.store(true, Ordering::Release);
     shared.wait_for(2 * USERS);
     let is_over = || world.core.is_finished() && matches!(world.poll_drained(), Poll::Ready(_));
     while !is_over() && Instant::now() < until {
-        thread::yield_now();
+        thread::park_timeout(PAUSE);
     }
     shared.over.store(true, Ordering::Release);
 }

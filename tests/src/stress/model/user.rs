@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::thread;
 
 use measure::data::Draws;
 use tokio_cufile_completion::{Canceller, Class, Ending, ReleasePolicy, StopReason};
@@ -12,7 +13,7 @@ use super::support::hardware::Memory;
 use super::support::simulation::{Fate, File};
 use super::support::wakers::Inline;
 use super::support::{Fake, Job, Outcome, Want, World};
-use super::{Shared, is_set};
+use super::{PAUSE, Shared, is_set};
 use crate::stress::content::{Claim, Content, Written};
 use crate::stress::counts::{Harm, Point, add};
 use crate::stress::lock;
@@ -104,6 +105,7 @@ impl<'a, P: ReleasePolicy> User<'a, P> {
             if self.flying.len() < WINDOW && self.begin() {
                 begun += 1;
             } else {
+                self.shared.wake_hardware();
                 self.look_at_all();
             }
         }
@@ -118,6 +120,7 @@ impl<'a, P: ReleasePolicy> User<'a, P> {
 
     fn look_at_all(&mut self) {
         let is_drained = is_set(&self.shared.drained);
+        let before = self.flying.len() + self.orphans.len();
         for index in (0..self.flying.len()).rev() {
             let mut flying = self.flying.swap_remove(index);
             flying.looks += 1;
@@ -127,7 +130,9 @@ impl<'a, P: ReleasePolicy> User<'a, P> {
             }
         }
         self.gather();
-        std::thread::yield_now();
+        if self.flying.len() + self.orphans.len() == before {
+            thread::park_timeout(PAUSE);
+        }
     }
 
     /// Takes back what dropped operations have let go.
@@ -410,6 +415,7 @@ fn waker<P: ReleasePolicy>(
     is_inline: bool,
 ) -> Waker {
     let (seat, woken) = (Arc::downgrade(seat), Arc::clone(woken));
+    let user = thread::current();
     Inline::waker(move || {
         let looked = is_inline
             && seat.upgrade().is_some_and(|seat| {
@@ -427,5 +433,6 @@ fn waker<P: ReleasePolicy>(
         if !looked {
             woken.store(true, Ordering::Release);
         }
+        user.unpark();
     })
 }

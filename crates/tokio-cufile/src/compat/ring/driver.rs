@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use completion::{IssuedPart, SlotId, Wakers};
+use completion::{IssuedPart, Next, SlotId, Wakers};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use crate::compat::job::Job;
 use crate::compat::part::Paths;
 use crate::compat::run::{Request, Run, Step};
 use crate::engine::{Model, Task};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::memory::SlotArena;
 use crate::plan::Kind;
 use crate::receipt::{Backend, DataPath};
@@ -144,7 +144,12 @@ impl Driver {
             std::mem::forget(run);
             drop(ticket);
         }
-        self.throttle.drain().for_each(drop);
+        for (staged, _) in self.throttle.drain() {
+            // The kernel has not seen its request.
+            let Staged { ticket, mut run } = *staged;
+            run.fail_with(Error::new(ErrorKind::Io, reason));
+            ticket.finish_with(run.finish(|| Next::Skip), &mut self.wakers);
+        }
         // Unfinished, so quarantined; a lane leaks what its device may still use.
         drop(std::mem::replace(&mut self.copies, Copies::new()));
         // Of operations that had settled before.

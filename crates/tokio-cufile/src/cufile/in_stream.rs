@@ -29,7 +29,7 @@ use crate::stats::Counters;
 
 /// The stream that an operation is put into, and who waits for that.
 #[derive(Debug)]
-pub(crate) struct Enqueue {
+pub(crate) struct InStream {
     stream: Stream,
     /// Bytes of the budget that the operation takes, however long it is: it has no memory but the
     /// user's.
@@ -37,16 +37,16 @@ pub(crate) struct Enqueue {
     told: Mutex<Option<oneshot::Sender<()>>>,
 }
 
-impl Enqueue {
+impl InStream {
     /// And the end that resolves when the operation is in the stream, or will never be.
     pub(crate) fn new(stream: Stream, bytes_max: usize) -> (Arc<Self>, oneshot::Receiver<()>) {
         let (told, enqueued) = oneshot::channel();
-        let enqueue = Self {
+        let into = Self {
             stream,
             bytes_max: bytes_max as u64,
             told: Mutex::new(Some(told)),
         };
-        (Arc::new(enqueue), enqueued)
+        (Arc::new(into), enqueued)
     }
 
     /// What it costs of the budget.
@@ -72,7 +72,7 @@ impl Enqueue {
 }
 
 /// An operation in a stream.
-struct Enqueued {
+struct Underway {
     /// What the stream may use. `None` once finished; dropped before, it is leaked (I3, I4).
     held: Option<Held>,
     counters: Arc<Counters>,
@@ -86,9 +86,11 @@ struct Held {
     part: Box<CufilePart>,
     cells: Box<Cells>,
     event: Event,
+    /// The bytes that there were when it was put there.
+    expected: usize,
 }
 
-impl Drop for Enqueued {
+impl Drop for Underway {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else {
             return;
@@ -98,6 +100,7 @@ impl Drop for Enqueued {
             part,
             cells,
             event,
+            ..
         } = held;
         #[expect(clippy::disallowed_methods, reason = "the stream may still use them")]
         std::mem::forget((part, cells, event));
@@ -108,57 +111,54 @@ impl Drop for Enqueued {
 
 /// Puts a part into its stream, and has its device's thread look after it. Blocks: where the stream is
 /// full, until it is not.
-pub(super) fn enqueue(
+pub(super) fn put(
     ticket: Ticket<Model>,
     part: Box<CufilePart>,
-    enqueue: &Enqueue,
+    into: &InStream,
     counters: &Arc<Counters>,
 ) {
     let asked_at = Instant::now();
-    let Prepared {
-        side,
-        event,
-        registration,
-        base,
-        cells,
-    } = match prepare(&part) {
+    let (place, event, cells) = match prepare(&part) {
         Ok(prepared) => prepared,
         Err(error) => return fail(ticket, part, error),
     };
-    let mut held = Held {
-        ticket,
-        part,
-        cells,
-        event,
-    };
-    let refusal = match held.submit(base, &registration, enqueue.stream) {
-        Ok(()) => None,
-        Err(error) if error.failure().is_none() => {
-            // There was no call.
-            return fail(held.ticket, held.part, error_of(error));
-        }
-        // Whether it is in the stream is not known: on as if it were.
-        Err(error) => Some(error_of(error)),
-    };
-    // SAFETY: the user keeps the stream alive until the operation has ended, and it is of the event's
-    // device, as was promised when it was named.
-    let recorded = unsafe { held.event.record(enqueue.stream) };
-    held.ticket.free_worker();
-    let enqueued = Enqueued {
-        held: Some(held),
+    let expected = place.expected;
+    let side = Arc::clone(&place.side);
+    // From here on it is leaked where its end is not seen.
+    let mut underway = Underway {
+        held: Some(Held {
+            ticket,
+            part,
+            cells,
+            event,
+            expected,
+        }),
         counters: Arc::clone(counters),
         asked_at,
-        refusal,
+        refusal: None,
     };
-    match recorded {
-        Ok(()) => {
-            side.watch(Box::new(enqueued));
-            enqueue.tell();
+    match underway.submit(place, into.stream) {
+        Ok(()) => {}
+        Err(error) if error.failure().is_none() => {
+            // There was no call.
+            if let Some(held) = underway.held.take() {
+                fail(held.ticket, held.part, error_of(error));
+            }
+            return;
         }
+        // Whether it is in the stream is not known: on as if it were.
+        Err(error) => underway.refusal = Some(error_of(error)),
+    }
+    let is_taken = underway.refusal.is_none();
+    match underway.record(into.stream) {
+        Ok(()) => side.watch(Box::new(underway)),
         Err(error) => {
             tracing::error!(%error, "no event behind an operation in a stream: it is quarantined");
-            drop(enqueued);
+            return;
         }
+    }
+    if is_taken {
+        into.tell();
     }
 }
 
@@ -173,17 +173,19 @@ fn fail(ticket: Ticket<Model>, part: Box<CufilePart>, error: Error) {
     });
 }
 
-struct Prepared {
+/// How cuFile is told of an operation. Gone before the operation can end: it has a share of the file's
+/// registration.
+struct Place {
     side: Arc<DeviceSide>,
-    event: Event,
     registration: Arc<Registration>,
     /// And the offset in the cells is from there: both of one look, since somebody may be
     /// registering the memory just now.
     base: *mut c_void,
-    cells: Box<Cells>,
+    /// The bytes that there are.
+    expected: usize,
 }
 
-fn prepare(part: &CufilePart) -> Result<Prepared> {
+fn prepare(part: &CufilePart) -> Result<(Place, Event, Box<Cells>)> {
     let Some(side) = part.device.clone() else {
         let reason = "only device memory has an order in a stream";
         return Err(Error::new(ErrorKind::Unsupported, reason));
@@ -197,54 +199,67 @@ fn prepare(part: &CufilePart) -> Result<Prepared> {
     let cells = cells.map_err(|misuse| {
         Error::new(ErrorKind::InvalidInput, misuse.to_string()).with_source(misuse)
     })?;
-    Ok(Prepared {
+    let place = Place {
         side,
-        event,
         registration,
         base,
-        cells: Box::new(cells),
-    })
+        expected: part.expected()?,
+    };
+    Ok((place, event, Box::new(cells)))
 }
 
-impl Held {
-    fn submit(
-        &mut self,
-        base: *mut c_void,
-        registration: &Registration,
-        stream: Stream,
-    ) -> std::result::Result<(), CufileError> {
+impl Underway {
+    fn submit(&mut self, place: Place, stream: Stream) -> std::result::Result<(), CufileError> {
+        let Some(held) = &mut self.held else {
+            return Ok(());
+        };
+        let registration = &place.registration;
         let (library, file) = (registration.session().library(), registration.handle());
-        let cells: *mut Cells = &raw mut *self.cells;
-        match self.part.kind {
+        let cells: *mut Cells = &raw mut *held.cells;
+        match held.part.kind {
             // SAFETY: this value keeps memory (by the ticket), file, handle and cells until an event
             // behind the operation is complete, and is leaked where that cannot be seen; the user
             // keeps the stream; its context is bound.
-            Kind::Read => unsafe { library.read_async(file, base, cells, stream) },
+            Kind::Read => unsafe { library.read_async(file, place.base, cells, stream) },
             // SAFETY: as above.
-            Kind::Write => unsafe { library.write_async(file, base, cells, stream) },
+            Kind::Write => unsafe { library.write_async(file, place.base, cells, stream) },
         }
     }
 
+    /// An event behind the operation. The thread is free then.
+    fn record(&self, stream: Stream) -> Result<()> {
+        let Some(held) = &self.held else {
+            return Ok(());
+        };
+        // SAFETY: the user keeps the stream alive until the operation has ended, and it is of the
+        // event's device, as was promised when it was named.
+        let recorded = unsafe { held.event.record(stream) };
+        held.ticket.free_worker();
+        recorded
+    }
+}
+
+impl Held {
     /// How many bytes it moved. The stream has passed it.
     fn result(&self, refusal: Option<Error>) -> std::result::Result<Result<usize>, Lost> {
         // SAFETY: they live as long as this value.
         let done = unsafe { Cells::done(&raw const *self.cells) };
         if done == Cells::NOT_DONE {
-            let silent = || Error::new(ErrorKind::Io, "cuFile says nothing of it");
-            return Ok(Err(refusal.unwrap_or_else(silent)));
+            // Taken, and passed without a word: nobody knows what it still does (I18).
+            return refusal.map(Err).ok_or(Lost);
         }
         let call = match self.part.kind {
             Kind::Read => "cuFileReadAsync",
             Kind::Write => "cuFileWriteAsync",
         };
         match decode_done(done, self.part.memory.len()) {
-            Ok(bytes) => Ok(self.part.check_in_one_go(bytes)),
+            Ok(bytes) => Ok(self.part.check_in_one_go(bytes, self.expected)),
             Err(failure) => self.part.error(CufileError::failed(call, failure)).map(Err),
         }
     }
 }
 
-impl Enqueued {
+impl Underway {
     /// The stream has passed the operation.
     fn finish(&mut self) {
         let result = self
@@ -273,7 +288,7 @@ impl Enqueued {
     }
 }
 
-impl Watched for Enqueued {
+impl Watched for Underway {
     fn look(&mut self, device: &Device) -> bool {
         let Some(held) = &self.held else {
             return true;

@@ -1,0 +1,179 @@
+//! Opening libcufile, and what it says of itself then.
+#![allow(unsafe_code, reason = "closes again what nobody uses")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nvidia_dl::cufile::{
+    BoolParameter, DriverProperties, Library, P2pFlags, SizeParameter, StatsLevel, StatusFlags,
+    StringParameter, Version,
+};
+
+use super::effective::Set;
+use super::given::Given;
+use super::{Absent, gate};
+use crate::config::CuFileStats;
+use crate::cuda::{Device, open_driver};
+
+/// The device whose context is current where no device's memory is named.
+const DEVICE: u32 = 0;
+
+/// From this version on the library counts.
+const HAS_STATS: Version = Version(1150);
+
+/// From this version on a process may exit with the library open and counting by GPU (measured).
+const EXITS_WITH_STATS: Version = Version(1160);
+
+/// What the open library says of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) version: Option<Version>,
+    pub(super) properties: DriverProperties,
+    pub(super) compat_forced: bool,
+    /// `None` where the library does not tell.
+    pub(super) p2pdma: Option<bool>,
+    pub(super) stats: Result<(), String>,
+    /// What this process has set.
+    pub(super) ours: Vec<Set>,
+}
+
+/// Everything from the first call to the open library. On a thread that may be lost.
+pub(super) struct Opening {
+    pub(super) library: &'static Library,
+    pub(super) stats: CuFileStats,
+    pub(super) proc_dir: PathBuf,
+    /// What was set when it was opened, if it is open.
+    pub(super) open: Option<Vec<Set>>,
+}
+
+/// The open library, and the device whose context is current where no device's memory is named.
+pub(super) struct Opened {
+    pub(super) device: Arc<Device>,
+    pub(super) facts: Facts,
+    library: &'static Library,
+    /// It was not open before.
+    is_new: bool,
+}
+
+impl Opened {
+    /// Nobody will use what was just opened.
+    pub(super) fn close_again(self) {
+        close_again(self.library, self.is_new);
+    }
+}
+
+impl Opening {
+    /// # Errors
+    ///
+    /// Why the library cannot be used.
+    pub(super) fn run(self) -> Result<Opened, Absent> {
+        let version = self.library.version().map_err(|error| error.to_string())?;
+        gate::check(version, &self.proc_dir)?;
+        let driver = open_driver().map_err(|error| error.to_string())?;
+        let device = Device::open(driver, DEVICE).map_err(|error| error.to_string())?;
+        device.bind().map_err(|error| error.to_string())?;
+        Ok(Opened {
+            device: Arc::new(device),
+            facts: self.facts(version)?,
+            library: self.library,
+            is_new: self.open.is_none(),
+        })
+    }
+
+    /// Opens it, if it is not open, and asks it.
+    fn facts(&self, version: Option<Version>) -> Result<Facts, Absent> {
+        let library = self.library;
+        let mut stats = Err("it was opened without".to_owned());
+        let mut ours = self.open.clone().unwrap_or_default();
+        if self.open.is_none() {
+            ours.extend(keep_log_out_of_folder(library, &Given::read()));
+            stats = self.ask_for_stats(version);
+            library
+                .driver_open()
+                .map_err(|error| format!("libcufile does not open: {error}"))?;
+            if stats.is_ok() {
+                let level = StatsLevel::PER_GPU.0.to_string();
+                ours.extend(SizeParameter::PROFILE_STATS.key().map(|key| (key, level)));
+                stats = library.stats_start().map_err(|error| error.to_string());
+            }
+        } else if library.stats_l3().is_ok() {
+            stats = Ok(());
+        }
+        let properties = match library.driver_properties() {
+            Ok(properties) => properties,
+            Err(error) => {
+                close_again(library, self.open.is_none());
+                return Err(error.to_string().into());
+            }
+        };
+        let forced = library.bool_parameter(BoolParameter::FORCE_COMPAT_MODE);
+        Ok(Facts {
+            version,
+            properties,
+            compat_forced: forced.unwrap_or(false),
+            p2pdma: p2pdma(library, &properties),
+            stats,
+            ours,
+        })
+    }
+
+    fn ask_for_stats(&self, version: Option<Version>) -> Result<(), String> {
+        // Before, there are none.
+        let crashes =
+            version.is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version));
+        match self.stats {
+            CuFileStats::Off => return Err("its statistics were not asked for".to_owned()),
+            CuFileStats::On if crashes => {
+                let reason = "with its statistics this version crashes at exit without a shutdown";
+                return Err(reason.to_owned());
+            }
+            CuFileStats::On | CuFileStats::OnWithShutdown => {}
+        }
+        let set = self.library.set_stats_level(StatsLevel::PER_GPU);
+        set.map_err(|error| error.to_string())
+    }
+}
+
+fn close_again(library: &Library, is_new: bool) {
+    if !is_new {
+        return;
+    }
+    // SAFETY: this thread has opened it, and nobody else has been told: nothing is registered.
+    let closed = unsafe { library.driver_close() };
+    if let Err(error) = closed {
+        tracing::warn!(%error, "libcufile did not close");
+    }
+}
+
+/// Whether P2PDMA is in use; `None` where the library does not tell. Up to 1.15 it has a bit of the
+/// properties, from 1.16 on a call.
+fn p2pdma(library: &Library, properties: &DriverProperties) -> Option<bool> {
+    if properties.status_flags.0 & StatusFlags::NVME_P2P.0 != 0 {
+        return Some(true);
+    }
+    // Not before 1.14.
+    let is_asked_for = library.bool_parameter(BoolParameter::USE_PCIP2PDMA).ok()?;
+    if !is_asked_for {
+        return Some(false);
+    }
+    let flags = library.p2p_flags(StatusFlags::NVME).ok()?;
+    Some(flags.0 & P2pFlags::P2PDMA.0 != 0)
+}
+
+/// By default the library writes its log into the current folder. Where neither environment nor file
+/// says otherwise, it is told to write none. Before 1.14 it cannot be told.
+fn keep_log_out_of_folder(library: &Library, given: &Given) -> Option<Set> {
+    const NOWHERE: &str = "/dev/null";
+    // Of a file that is not understood here, the library may understand more.
+    if given.names_a_log() || given.problem.is_some() {
+        return None;
+    }
+    let parameter = StringParameter::LOG_FILE_PATH;
+    match library.set_string_parameter(parameter, NOWHERE) {
+        Ok(()) => parameter.key().map(|key| (key, NOWHERE.to_owned())),
+        Err(error) => {
+            tracing::info!(%error, "libcufile may write cufile.log into the current folder");
+            None
+        }
+    }
+}
