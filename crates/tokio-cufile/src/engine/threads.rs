@@ -66,10 +66,15 @@ pub(crate) struct Bells {
 }
 
 impl Bells {
+    /// Before anything else of a shutdown: with nothing live, the disposer ends the engine as soon as
+    /// admission is closed, and is to know why.
+    pub(super) fn begin_shutdown(&self) {
+        self.shut_down.store(true, Ordering::Release);
+    }
+
     /// Has the alarm thread stop every live operation: with a million queued that takes longer
     /// than a poll may.
     pub(crate) fn ask_stop(&self) {
-        self.shut_down.store(true, Ordering::Release);
         self.stop_asked.store(true, Ordering::Release);
         self.alarm.ring();
     }
