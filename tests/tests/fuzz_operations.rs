@@ -16,7 +16,7 @@ use std::path::Path;
 use tokio_cufile_tests::fuzz::{Mistake, run};
 use tokio_cufile_tests::pattern;
 
-const INPUTS: u64 = 1000;
+const INPUTS: u64 = 500;
 const SEED: u64 = 1;
 const INPUT_LEN_MAX: usize = 600;
 

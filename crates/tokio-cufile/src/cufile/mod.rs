@@ -234,7 +234,9 @@ impl Cufile {
             }
             Session::close(session);
         };
-        if let Err((reason, _)) = watched("cufile-close", self.config.open_limit, end, drop) {
+        if let Err((reason, _)) =
+            watched(("cufile-close", "close"), self.config.open_limit, end, drop)
+        {
             tracing::error!(%reason, "the shutdown goes on without it");
         }
     }

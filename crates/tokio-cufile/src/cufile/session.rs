@@ -119,7 +119,7 @@ impl Session {
         };
         let clear_up = |late: Result<Opened, Absent>| drop(late.map(Opened::close_again));
         let run = move || opening.run();
-        let opened = watched("cufile-open", config.open_limit, run, clear_up);
+        let opened = watched(("cufile-open", "open"), config.open_limit, run, clear_up);
         let Opened { device, facts, .. } = match opened {
             Ok(opened) => opened?,
             Err((reason, may_run)) => {

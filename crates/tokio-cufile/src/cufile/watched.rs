@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::Absent;
 
-/// Runs `run` on a thread of that name, and waits for it. What comes later than `limit` goes to `late`,
+/// Runs `run`, which does `what`, on a thread of that name, and waits for it. What comes later than `limit` goes to `late`,
 /// on that thread.
 ///
 /// # Errors
 ///
 /// Why nothing is known of it: with `true` where it may still be running.
 pub(super) fn watched<T: Send + 'static>(
-    name: &'static str,
+    (name, what): (&'static str, &'static str),
     limit: Duration,
     run: impl FnOnce() -> T + Send + 'static,
     late: impl FnOnce(T) + Send + 'static,
@@ -32,7 +32,7 @@ pub(super) fn watched<T: Send + 'static>(
     match answered.recv_timeout(limit) {
         Ok(value) => Ok(value),
         Err(RecvTimeoutError::Timeout) => {
-            let reason = format!("{name}: libcufile did not return within {limit:?}");
+            let reason = format!("libcufile did not {what} within {limit:?}");
             Err((reason.into(), true))
         }
         Err(RecvTimeoutError::Disconnected) => Err((format!("{name} panicked").into(), false)),
@@ -49,14 +49,23 @@ mod tests {
 
     #[test]
     fn what_is_in_time_comes_back_and_what_is_late_is_cleared_up() {
-        let in_time = watched("watched", LONG, || 7, |_| panic!("it was in time"));
+        let in_time = watched(
+            ("watched", "wait"),
+            LONG,
+            || 7,
+            |_| panic!("it was in time"),
+        );
         assert_eq!(in_time.ok(), Some(7));
         let (go, may_go) = channel::<()>();
         let (cleared, is_cleared) = channel();
         let wait = move || may_go.recv().is_ok();
         let late = move |value| cleared.send(value).unwrap();
-        let (reason, may_run) = watched("watched", Duration::ZERO, wait, late).unwrap_err();
-        assert!(may_run && reason.contains("did not return"), "{reason}");
+        let (reason, may_run) =
+            watched(("watched", "wait"), Duration::ZERO, wait, late).unwrap_err();
+        assert!(
+            may_run && reason.contains("did not wait within"),
+            "{reason}"
+        );
         go.send(()).unwrap();
         assert_eq!(is_cleared.recv(), Ok(true));
     }
@@ -64,7 +73,7 @@ mod tests {
     #[test]
     fn a_panic_is_told() {
         let broken = || -> u8 { panic!("broken") };
-        let (reason, may_run) = watched("watched", LONG, broken, drop).unwrap_err();
+        let (reason, may_run) = watched(("watched", "wait"), LONG, broken, drop).unwrap_err();
         assert!(!may_run && reason.contains("panicked"), "{reason}");
     }
 }

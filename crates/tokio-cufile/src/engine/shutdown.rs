@@ -48,7 +48,7 @@ async fn shutdown(shared: Arc<Shared>) -> ShutdownReport {
             lost_writes: Vec::new(),
         };
     }
-    shared.bells.begin_shutdown();
+    shared.bells.note_shutdown();
     shared.core.close_admission();
     shared.bells.ask_stop();
     // The disposer's end, so that what the last orphans lost is in the report. An error says that

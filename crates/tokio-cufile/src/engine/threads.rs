@@ -66,9 +66,9 @@ pub(crate) struct Bells {
 }
 
 impl Bells {
-    /// Before anything else of a shutdown: with nothing live, the disposer ends the engine as soon as
-    /// admission is closed, and is to know why.
-    pub(super) fn begin_shutdown(&self) {
+    /// The end that is near is a shutdown's. To be said before nothing more is admitted: an engine at
+    /// rest ends then.
+    pub(crate) fn note_shutdown(&self) {
         self.shut_down.store(true, Ordering::Release);
     }
 
