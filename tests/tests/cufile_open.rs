@@ -93,19 +93,16 @@ fn a_library_that_never_opens_is_given_up_by_all_and_holds_up_nobody() {
     config.open_limit = Duration::from_millis(30);
     let first = engine(config, CompatMode::Off);
     let reason = refusal(&first, &here);
-    assert!(reason.contains("did not return within 30ms"), "{reason}");
+    assert!(reason.contains("did not open within 30ms"), "{reason}");
     // A limit that nobody would wait for.
     let mut patient = cufile::with_nvidia_fs(&here);
     patient.open_limit = FOREVER;
     let second = engine(patient.clone(), CompatMode::Off);
-    assert!(refusal(&second, &here).contains("did not return within 30ms"));
+    assert!(refusal(&second, &here).contains("did not open within 30ms"));
     let third = engine(patient, CompatMode::Auto);
     let file = create(&third, &here, "file").unwrap();
     let route = file.route();
-    assert!(
-        route.reason.contains("did not return within 30ms"),
-        "{route}"
-    );
+    assert!(route.reason.contains("did not open within 30ms"), "{route}");
     block_on(file.write_all_at(pattern::bytes(1, LEN), 0)).unwrap();
     assert_eq!(sim.calls("cuFileDriverOpen"), 1);
     drop(file);
