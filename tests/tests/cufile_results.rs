@@ -318,6 +318,7 @@ fn give_up(stop: Stop, bed: &Bed, file: &AsyncCuFile) -> u64 {
         pattern::assert_same(&bed.content(done.buf), &content());
     }
     drop(other);
+    until(|| bed.cufile.report().files == 1);
     match stop {
         Stop::Cancel => read.cancel_handle().cancel(),
         Stop::Deadline => {}
