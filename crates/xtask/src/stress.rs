@@ -12,11 +12,12 @@ use crate::{Result, place, process, sim, skips};
 const DEVICES: u32 = 16;
 
 /// What CI runs. The seeds are fixed, so that a failure is there again; the long tier draws its own.
-const SHORT_TIER: [&str; 6] = [
+const SHORT_TIER: [&str; 7] = [
     "--broken all --seed 1",
     "--backend model --ops 1000000 --seed 1",
     "--ops 40000 --seed 1",
     "--device sim --ops 20000 --seed 1",
+    "--backend cufile --device sim --ops 20000 --seed 1",
     "--shutdown-rounds 250 --seed 1",
     "--device sim --shutdown-rounds 250 --seed 2",
 ];
@@ -66,7 +67,7 @@ fn command(program: &PathBuf, words: &[&str]) -> Result<Command> {
     command.args(words);
     let on_devices = words.windows(2).any(|two| two == ["--device", "sim"]);
     if on_devices {
-        let folder = simulator::cuda()?;
+        let folder = simulator::cuda().and_then(|_| simulator::cufile())?;
         sim::configure(&mut command, &[folder], DEVICES, seed_of(words));
     }
     Ok(command)

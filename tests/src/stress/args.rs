@@ -6,17 +6,18 @@ use super::{Backend, Device, Fault};
 
 /// How to call the program.
 pub const USAGE: &str = "\
-stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool] [--device host|sim]
-       [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
+stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool|cufile]
+       [--device host|sim] [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
 
   --ops              operations, 20000 unless said
   --seconds          ends earlier, after so many
   --seed             chooses the operations; drawn and printed unless said
   --backend          model: the completion model on simulated hardware, in this process;
-                     compat: the engine on io_uring, unless said; pool: the engine on its pool
+                     compat: the engine on io_uring, unless said; pool: the engine on its pool;
+                     cufile: the engine by the simulated cuFile, with --device sim
   --device           whose memory: host, unless said; sim: of simulated devices as well
   --faults           all that the backend and device can have, unless said; or some of
-                     short,eio,einval,enospc,slow,copy-error,context-lost,event-never,silent,flip
+                     short,eio,einval,enospc,slow,copy-error,context-lost,event-never,silent,cufile-error,flip
   --shutdown-rounds  instead of operations: engines that are shut down with up to 256 in flight
   --broken           a positive control: a broken release policy on the model, or `ring-closed`, or
                      `all`; succeeds when it is caught";
@@ -90,6 +91,9 @@ impl Args {
         if is_model && self.device == Device::Sim {
             return Err("the model has hardware of its own, and no device".to_owned());
         }
+        if self.backend == Backend::Cufile && self.device == Device::Host {
+            return Err("the simulated cuFile needs --device sim".to_owned());
+        }
         if is_model && self.shutdown_rounds.is_some() {
             return Err("each epoch of the model ends with a shutdown anyhow".to_owned());
         }
@@ -102,8 +106,13 @@ impl Args {
             Backend::Model => vec![Fault::Short, Fault::Eio, Fault::Slow, Fault::Silent],
             _ => super::slow::FAULTS.to_vec(),
         };
-        if self.device == Device::Sim {
-            possible.extend([Fault::CopyError, Fault::ContextLost, Fault::EventNever]);
+        match (self.device, self.backend) {
+            (Device::Host, _) => {}
+            // No copies of the engine's but for the edges of writes.
+            (Device::Sim, Backend::Cufile) => possible.push(Fault::CufileError),
+            (Device::Sim, _) => {
+                possible.extend([Fault::CopyError, Fault::ContextLost, Fault::EventNever]);
+            }
         }
         possible
     }
@@ -141,7 +150,7 @@ fn backend(name: &str) -> Result<Backend, String> {
         "model" => Ok(Backend::Model),
         "compat" => Ok(Backend::Compat),
         "pool" => Ok(Backend::Pool),
-        "cufile" => Err("the cuFile backend cannot be stressed by this version".to_owned()),
+        "cufile" => Ok(Backend::Cufile),
         other => Err(format!("no backend is called `{other}`")),
     }
 }
@@ -164,7 +173,8 @@ fn faults_of(args: &Args, list: &str) -> Result<Vec<Fault>, String> {
     let named = |name: &str| {
         let fault = Fault::ALL.into_iter().find(|fault| fault.name() == name);
         let fault = fault.ok_or_else(|| format!("no fault is called `{name}`"))?;
-        let on_request = fault == Fault::Flip && args.device == Device::Sim;
+        let has_copies = args.device == Device::Sim && args.backend != Backend::Cufile;
+        let on_request = fault == Fault::Flip && has_copies;
         if possible.contains(&fault) || on_request {
             Ok(fault)
         } else {
@@ -197,6 +207,7 @@ mod tests {
             "--backend model --broken free-on-cancel --seconds 3",
             "--faults none --shutdown-rounds 10",
             "--faults eio,slow --device sim",
+            "--backend cufile --device sim --faults cufile-error",
         ] {
             let args = parsed(line).unwrap();
             let again = args.again();

@@ -73,13 +73,15 @@ pub enum Fault {
     EventNever,
     /// The hardware never says what became of a part.
     Silent,
+    /// cuFile refuses a call, is interrupted, or does less than it was asked to.
+    CufileError,
     /// One bit of a copy is wrong: only on request, since a run must fail of it.
     Flip,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Short,
         Self::Eio,
         Self::Einval,
@@ -89,6 +91,7 @@ impl Fault {
         Self::ContextLost,
         Self::EventNever,
         Self::Silent,
+        Self::CufileError,
         Self::Flip,
     ];
 
@@ -105,6 +108,7 @@ impl Fault {
             Self::ContextLost => "context-lost",
             Self::EventNever => "event-never",
             Self::Silent => "silent",
+            Self::CufileError => "cufile-error",
             Self::Flip => "flip",
         }
     }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use measure::data::Draws;
 use tempfile::TempDir;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, Engine, EngineBuilder, ErrorKind, HostBuffer, IoEngine, OpenOptions,
+    AsyncCuFile, CacheMode, CompatMode, Engine, EngineBuilder, ErrorKind, HostBuffer, IoEngine,
+    OpenOptions,
 };
 
 use super::arena::{self, Arena, InHost, Sizes};
@@ -114,7 +115,13 @@ fn plot_length(draws: &mut Draws) -> u64 {
 
 /// Settings of an engine that makes operations wait, and cuts most of them.
 pub(super) fn engine(backend: Backend, quiet_limit: Duration) -> EngineBuilder {
-    Engine::builder()
+    let builder = match backend {
+        Backend::Cufile => Engine::builder()
+            .compat_mode(CompatMode::Off)
+            .cufile(bench::simulated_cufile()),
+        _ => Engine::builder(),
+    };
+    builder
         .io(match backend {
             Backend::Pool => IoEngine::Pool,
             _ => IoEngine::Auto,

@@ -13,6 +13,7 @@ mod end;
 mod fate;
 mod field;
 mod fly;
+mod library;
 mod model;
 mod outcome;
 mod rounds;
@@ -34,6 +35,8 @@ pub enum Backend {
     Compat,
     /// The engine, on its pool.
     Pool,
+    /// The engine, by the simulated cuFile for all that this takes.
+    Cufile,
 }
 
 /// Whose memory is used.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tokio_cufile::{Error, ErrorKind, IoBufMut, OpError};
+use tokio_cufile::{Backend, Error, ErrorKind, IoBufMut, OpError};
 
 use super::arena::{Access, Ground, Held};
 use super::content::Written;
-use super::counts::{Harm, add};
+use super::counts::{Fault, Harm, add};
 use super::fate::Fate;
 use super::field::{Late, Orphan};
 use super::fly::Flight;
@@ -78,6 +78,7 @@ where
         let may = match error.kind() {
             ErrorKind::Cancelled => matches!(self.fate, Fate::Cancelled(_)),
             ErrorKind::DeadlineExceeded => matches!(self.fate, Fate::Deadline(_)),
+            ErrorKind::Io if self.may_be_cufiles(error) => true,
             ErrorKind::Io | ErrorKind::StorageFull | ErrorKind::InvalidInput => {
                 self.epoch.subject(self.subject).is_faulty
             }
@@ -90,6 +91,12 @@ where
         self.epoch
             .counts
             .harm(Harm::Other, u64::from(!may), message);
+    }
+
+    /// Whether cuFile says so, and is to.
+    fn may_be_cufiles(&self, error: &Error) -> bool {
+        let is_cufiles = error.backend() == Some(Backend::CuFile);
+        is_cufiles && self.epoch.faults.contains(&Fault::CufileError)
     }
 
     /// The operation has ended and gave its memory back.

@@ -87,6 +87,7 @@ async fn epochs(
 ) -> Result<Vec<&'static str>, String> {
     let files = Arc::new(Files::new(args.seed, &args.faults, counts)?);
     let mut leases = sim.map(Leases::new);
+    let library = args.cufile();
     let until = args.time.map(|time| since + time);
     let is_over = || until.is_some_and(|until| Instant::now() >= until);
     for (number, start) in (0..args.ops).step_by(EPOCH).enumerate() {
@@ -109,13 +110,18 @@ async fn epochs(
             break;
         }
     }
+    if let Some(library) = library {
+        library.end(counts);
+    }
     let is_file_fault = |fault: &Fault| slow::FAULTS.contains(fault);
     let mut expected = args.faults.clone();
     if files.slow.is_none() {
         expected.retain(|fault| !is_file_fault(fault));
     }
-    let points = &Point::ALL[..5];
-    Ok(counts.missed(&expected, points))
+    let mut points = Point::ALL[..5].to_vec();
+    // Between disk and copy is inside of cuFile.
+    points.retain(|&point| args.backend != Backend::Cufile || point != Point::Between);
+    Ok(counts.missed(&expected, &points))
 }
 
 /// Longer than the slowest delay.

@@ -1,0 +1,45 @@
+//! The simulated libcufile of a run.
+
+use super::Backend;
+use super::args::Args;
+use super::counts::{Counts, Fault, Harm};
+use crate::cufile_sim::CufileSim;
+
+/// Each form of a result that is not all that was asked for.
+const FAULTS: &str = "cuFileRead:short=512,chance=1/50;cuFileWrite:short=512,chance=1/50;\
+                      cuFileRead:fail=5030,chance=1/60;cuFileWrite:return=-5,chance=1/60;\
+                      cuFileRead:fail=4,chance=1/40";
+
+/// With the faults that were asked for.
+pub(super) struct Library {
+    sim: &'static CufileSim,
+    fired_before: u64,
+}
+
+impl Args {
+    /// The library that the run is on, if it is on one.
+    pub(super) fn cufile(&self) -> Option<Library> {
+        if self.backend != Backend::Cufile {
+            return None;
+        }
+        let sim = CufileSim::here()?;
+        let fired_before = sim.report().faults_fired;
+        if self.faults.contains(&Fault::CufileError) {
+            sim.fault(FAULTS);
+        }
+        Some(Library { sim, fired_before })
+    }
+}
+
+impl Library {
+    /// All engines have ended: whatever it names would have done harm on a real one.
+    pub(super) fn end(self, counts: &Counts) {
+        let report = self.sim.report();
+        let fired = report.faults_fired - self.fired_before;
+        counts.fired(Fault::CufileError, fired);
+        self.sim.clear();
+        counts.harm(Harm::Other, report.harm(), || {
+            format!("libcufile: {report:?}")
+        });
+    }
+}
