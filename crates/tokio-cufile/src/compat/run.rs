@@ -16,7 +16,7 @@ use super::part::{Paths, TransferPart};
 use super::stretch::{Stretch, Way};
 use super::target::Target;
 use crate::engine::{Model, PartReport};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::memory::{DeviceRange, MemoryRange, Region};
 use crate::plan::{Kind, Lane};
 use crate::receipt::DataPath;
@@ -482,13 +482,9 @@ impl Run {
     }
 
     fn describe(&self, error: Error) -> Error {
-        let operation = match self.part.kind {
-            Kind::Read => Operation::Read,
-            Kind::Write => Operation::Write,
-        };
         let left = self.part.len - self.done;
         error
-            .with_operation(operation)
+            .with_operation(self.part.kind.operation())
             .with_path(&self.part.file.path)
             .with_range(self.part.file_offset + self.done as u64, left as u64)
             .with_backend(self.paths.backend)

@@ -50,12 +50,8 @@ impl InStream {
     }
 
     /// What it costs of the budget.
-    pub(crate) const fn cost(&self, bytes: u64) -> u64 {
-        if bytes < self.bytes_max {
-            bytes
-        } else {
-            self.bytes_max
-        }
+    pub(crate) fn cost(&self, bytes: u64) -> u64 {
+        bytes.min(self.bytes_max)
     }
 
     fn tell(&self) {

@@ -21,7 +21,7 @@ use super::session::Session;
 use crate::compat::DeviceSide;
 use crate::cuda::Event;
 use crate::engine::{Model, PartReport};
-use crate::error::{Error, ErrorKind, Operation, Result, VendorCode};
+use crate::error::{Error, ErrorKind, Result, VendorCode};
 use crate::file::FileShared;
 use crate::memory::Region;
 use crate::plan::Kind;
@@ -182,13 +182,9 @@ impl CufilePart {
 
     /// An error behind the part's first `done` bytes.
     pub(super) fn describe(&self, error: Error, done: usize) -> Error {
-        let operation = match self.kind {
-            Kind::Read => Operation::Read,
-            Kind::Write => Operation::Write,
-        };
         let left = self.memory.len() - done;
         error
-            .with_operation(operation)
+            .with_operation(self.kind.operation())
             .with_path(&self.file.path)
             .with_range(self.file_offset + done as u64, left as u64)
             .with_backend(Backend::CuFile)

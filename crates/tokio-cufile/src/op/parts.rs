@@ -105,16 +105,19 @@ impl Parts {
                 run,
                 memory: self.memory,
             },
-            _ => {
-                let place = usize::try_from(part.part.buf_offset).ok();
-                let memory = place.and_then(|place| self.memory.sub(place, len));
-                Target::One(memory.expect("the plan cuts the range that it was made for"))
-            }
+            _ => Target::One(self.memory_of(part, len)),
         }
     }
 }
 
 impl Parts {
+    /// Of a part with one place in the buffer.
+    fn memory_of(&self, part: &RangesPart, len: usize) -> Region {
+        let place = usize::try_from(part.part.buf_offset).ok();
+        let memory = place.and_then(|place| self.memory.sub(place, len));
+        memory.expect("the plan cuts the range that it was made for")
+    }
+
     fn by_compat(&self, next: &RangesPart, len: usize, by_ring: bool) -> TransferPart {
         let part = &next.part;
         TransferPart {
@@ -144,12 +147,10 @@ impl Parts {
     }
 
     fn by_cufile(&self, next: &RangesPart, len: usize) -> CufilePart {
-        let place = usize::try_from(next.part.buf_offset).ok();
-        let memory = place.and_then(|place| self.memory.sub(place, len));
         CufilePart {
             file: Arc::clone(&self.file),
             kind: self.kind,
-            memory: memory.expect("the plan cuts the range that it was made for"),
+            memory: self.memory_of(next, len),
             device: self.device.clone(),
             file_offset: next.part.file_offset,
             require: self.require,

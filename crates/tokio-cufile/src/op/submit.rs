@@ -7,7 +7,7 @@ use completion::{Handle, Role, Spec};
 
 use super::digested;
 use super::parts::Parts;
-use super::transfer::{Payload, Pending, Transfer, operation_of};
+use super::transfer::{Payload, Pending, Transfer};
 use crate::config::Priority;
 use crate::cuda::CudaEvent;
 use crate::engine::Model;
@@ -56,7 +56,7 @@ impl<B: Send + 'static> Transfer<B> {
     fn issue(&mut self, handle: &Handle<Model, Payload<B>>, pending: Pending) {
         // The span is with the operation by now: its fields are said again.
         tracing::trace!(
-            operation = %operation_of(self.kind),
+            operation = %self.kind.operation(),
             path = %self.path.display(),
             offset = self.offset,
             len = self.len,

@@ -21,7 +21,7 @@ use crate::config::Priority;
 use crate::cuda::CudaEvent;
 use crate::digest::DigestState;
 use crate::engine::{Model, PartReport, Shared};
-use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileShared;
 use crate::memory::{IoBuf, Region};
 use crate::plan::ranges::Runs;
@@ -205,7 +205,7 @@ impl<B: IoBuf> Transfer<B> {
         let len = asked.len.unwrap_or(whole);
         let span = tracing::debug_span!(
             "cufile",
-            operation = %operation_of(kind),
+            operation = %kind.operation(),
             path = %file.path.display(),
             offset,
             len
@@ -261,7 +261,7 @@ impl<B: Send + 'static> Transfer<B> {
 
     pub(super) fn describe(&self, error: Error) -> Error {
         error
-            .with_operation(operation_of(self.kind))
+            .with_operation(self.kind.operation())
             .with_path(&self.path)
     }
 
@@ -374,13 +374,6 @@ impl<B: Send + 'static> Transfer<B> {
             io_time: report.io_time,
             copy_time: report.copy_time,
         }
-    }
-}
-
-pub(super) const fn operation_of(kind: Kind) -> Operation {
-    match kind {
-        Kind::Read => Operation::Read,
-        Kind::Write => Operation::Write,
     }
 }
 

@@ -27,7 +27,7 @@ mod tests;
 use std::fmt;
 
 use self::segment::{LaneClass, Range, Segment, align_down, align_up, is_aligned, step};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Operation};
 
 /// The most bytes one system call moves: what Linux caps `read` and `write` at, less than 2 GiB.
 pub(crate) const IO_LEN_MAX: u64 = (1 << 31) - 4096;
@@ -58,6 +58,16 @@ pub(crate) enum Kind {
     Read,
     /// From memory to the file.
     Write,
+}
+
+impl Kind {
+    /// What errors and spans call it.
+    pub(crate) const fn operation(self) -> Operation {
+        match self {
+            Self::Read => Operation::Read,
+            Self::Write => Operation::Write,
+        }
+    }
 }
 
 /// Where bytes lie in memory.
