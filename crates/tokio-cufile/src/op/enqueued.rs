@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::parts::Cut;
 use super::planned::in_one_piece;
+use super::transfer::Pending;
 use super::{CancelHandle, Done, OpError, Transfer};
 use crate::cuda::is_per_thread;
 use crate::cufile;
@@ -63,34 +64,24 @@ impl<B: IoBuf> Transfer<B> {
     ///
     /// When the operation was started before, or has completed.
     pub unsafe fn enqueue_on(mut self, stream: *mut c_void) -> Enqueue<B> {
-        assert!(
-            self.pending.is_some(),
-            "`enqueue_on` is called before the operation is started"
-        );
+        let pending = self.pending.take();
+        let pending = pending.expect("`enqueue_on` is called before the operation is started");
         let bytes_max = self.engine.config.task_size;
         let (into, enqueued) = cufile::InStream::new(Stream::from_raw(stream), bytes_max);
-        if let Some(Ok(_)) = &self.pending {
-            let planned = match is_per_thread(stream) {
-                true => refuse(
-                    ErrorKind::InvalidInput,
-                    "the per-thread default stream is another one on the engine's threads",
-                ),
-                false => self.planned_for_stream(),
-            };
-            match (planned, &mut self.pending) {
-                (Ok(plan), Some(Ok(pending))) => {
-                    pending.outline = plan.outline();
-                    pending.parts.cut = Cut::One(plan);
-                    pending.parts.into_stream = Some(into);
-                }
-                (Err(error), pending) => *pending = Some(Err(error)),
-                _ => {}
+        let pending = pending.and_then(|mut pending| {
+            if is_per_thread(stream) {
+                let reason = "the per-thread default stream is another one on the engine's threads";
+                return refuse(ErrorKind::InvalidInput, reason);
             }
-        }
-        let memory = match &self.pending {
-            Some(Ok(pending)) => pending.parts.memory.on_device(),
-            _ => None,
-        };
+            let plan = self.planned_for_stream(&pending)?;
+            pending.outline = plan.outline();
+            pending.parts.cut = Cut::One(plan);
+            pending.parts.into_stream = Some(into);
+            Ok(pending)
+        });
+        let memory = pending.as_ref().ok();
+        let memory = memory.and_then(|pending| pending.parts.memory.on_device());
+        self.pending = Some(pending);
         Enqueue {
             transfer: Some(self),
             enqueued: Some(enqueued),
@@ -99,12 +90,7 @@ impl<B: IoBuf> Transfer<B> {
         }
     }
 
-    fn planned_for_stream(&self) -> Result<Plan> {
-        let pending = match &self.pending {
-            Some(Ok(pending)) => pending,
-            Some(Err(error)) => return Err(error.clone()),
-            None => return refuse(ErrorKind::InvalidInput, "the operation was started before"),
-        };
+    fn planned_for_stream(&self, pending: &Pending) -> Result<Plan> {
         let memory = pending.parts.memory;
         if !matches!(memory, Region::Device(_)) || self.runs.is_some() || self.digest.is_some() {
             let reason = "one range of a device's memory goes into a stream, without digests";
