@@ -215,7 +215,6 @@ impl EngineBuilder {
             ring: ring_facts,
             executors,
             devices,
-            cufile,
             slots: layout,
             clock,
             bells,

@@ -26,7 +26,7 @@ use self::threads::Bells;
 use crate::compat::{Devices, Executors};
 use crate::config::Config;
 use crate::cuda::DeviceInfo;
-use crate::cufile::{CuFileInfo, Cufile};
+use crate::cufile::CuFileInfo;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::memory::{EngineId, ProcessMark, SlotLayout};
 use crate::op::Request;
@@ -73,7 +73,6 @@ pub(crate) struct Shared {
     pub(crate) ring: RingFacts,
     pub(crate) executors: Arc<Executors>,
     pub(crate) devices: Arc<Devices>,
-    pub(crate) cufile: Arc<Cufile>,
     pub(crate) slots: SlotLayout,
     clock: Clock,
     bells: Arc<Bells>,
@@ -154,7 +153,7 @@ impl Engine {
     ///
     /// `Unsupported`, with the reason, where cuFile cannot be used.
     pub fn cufile(&self) -> Request<CuFileInfo> {
-        let cufile = Arc::clone(&self.shared.cufile);
+        let cufile = Arc::clone(&self.shared.executors.cufile);
         Request::detached(&self.shared, Operation::CuFile, move || {
             cufile
                 .info()

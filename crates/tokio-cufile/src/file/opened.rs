@@ -28,7 +28,7 @@ impl OpenedFile {
     pub(super) fn check(engine: &Shared, asked: Asked) -> Result<()> {
         asked.check(&engine.ring)?;
         if asked.compat_mode == CompatMode::Off {
-            let session = engine.cufile.session();
+            let session = engine.executors.cufile.session();
             session.map_err(route::Refusal::NoCufile)?;
         }
         Ok(())
@@ -46,8 +46,8 @@ impl OpenedFile {
     ) -> Result<(Self, FileRoute)> {
         let registered = match asked.compat_mode {
             CompatMode::On => Err("compat_mode is on".into()),
-            CompatMode::Auto => engine.cufile.register_if_direct(&handle),
-            CompatMode::Off => engine.cufile.register(&handle),
+            CompatMode::Auto => engine.executors.cufile.register_if_direct(&handle),
+            CompatMode::Off => engine.executors.cufile.register(&handle),
         };
         let (registration, facts) = match registered {
             Ok(registered) => {
@@ -56,7 +56,7 @@ impl OpenedFile {
                 let session = registration.session();
                 let facts = CufileFacts::Registered {
                     library: session.describe().into(),
-                    threshold: engine.cufile.threshold(handle.file_system()),
+                    threshold: engine.executors.cufile.threshold(handle.file_system()),
                     not_direct: session.expects_direct().err(),
                     not_told: session.tells_paths().err(),
                 };

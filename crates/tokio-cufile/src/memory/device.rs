@@ -81,7 +81,12 @@ impl Shared {
         // SAFETY: the registration is kept beside the allocation, and dropped before it; the
         // allocation is leaked where that says so.
         let registered = unsafe {
-            (engine.cufile).register_memory(device, range, &memory.registration, &memory.is_stuck)
+            (engine.executors.cufile).register_memory(
+                device,
+                range,
+                &memory.registration,
+                &memory.is_stuck,
+            )
         };
         registered.map_err(|error| error.with_operation(Operation::Buffer))
     }

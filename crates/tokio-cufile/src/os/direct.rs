@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::file::FileIdentity;
+use super::file_system;
 use super::open::{above_stdio, clear_nonblock};
 use crate::plan::DirectAlignment;
 use crate::plan::route::AlignmentSource;
@@ -21,11 +22,6 @@ const ALIGNMENT_MIN: u64 = 512;
 
 /// Where `statx` does not say: the largest sector in use, and the page size.
 const ALIGNMENT_ASSUMED: u64 = 4096;
-
-/// From `linux/magic.h`.
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
-const RAMFS_MAGIC: rustix::fs::FsWord = 0x8584_58f6;
-const OVERLAYFS_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 
 /// A descriptor opened with `O_DIRECT`.
 #[derive(Debug)]
@@ -82,14 +78,11 @@ pub(super) fn open_direct(
 /// An overlay tells what the file system below it tells; where that is nothing, it may be one of
 /// those.
 fn require_disk(fd: BorrowedFd<'_>, source: AlignmentSource) -> Result<(), NoDirect> {
-    let Ok(stat) = rustix::fs::fstatfs(fd) else {
-        return Ok(());
-    };
-    match stat.f_type {
-        TMPFS_MAGIC | RAMFS_MAGIC => Err(NoDirect::Reason(
+    match file_system::name_of(fd) {
+        Some("tmpfs" | "ramfs") => Err(NoDirect::Reason(
             "the file system keeps its files in the page cache".into(),
         )),
-        OVERLAYFS_MAGIC if source == AlignmentSource::Assumed => Err(NoDirect::Reason(
+        Some("overlay") if source == AlignmentSource::Assumed => Err(NoDirect::Reason(
             "an overlay over a file system that may keep its files in the page cache".into(),
         )),
         _ => Ok(()),

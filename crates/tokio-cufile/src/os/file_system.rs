@@ -4,11 +4,12 @@ use std::os::fd::BorrowedFd;
 
 /// Names as `/proc/mounts` has them, by the numbers of `linux/magic.h` or of the file system's own
 /// source. ext2 and ext3 have ext4's.
-const NAMES: [(u32, &str); 16] = [
+const NAMES: [(u32, &str); 17] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
     (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
     (0x794c_7630, "overlay"),
     (0x2fc1_2fc1, "zfs"),
     (0xf2f5_2010, "f2fs"),
