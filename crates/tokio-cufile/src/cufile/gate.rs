@@ -7,7 +7,6 @@ use std::{fs, io};
 use nvidia_dl::cufile::Version;
 
 use super::Absent;
-use super::given::Given;
 
 /// From this version on the library reads the list of kernel modules, and without one it loops for
 /// ever where it finds no GPU (measured).
@@ -18,9 +17,12 @@ const READS_MODULES: Version = Version(1160);
 /// # Errors
 ///
 /// What does not.
-pub(super) fn expects_direct(proc_dir: &Path, given: impl FnOnce() -> Given) -> Result<(), Absent> {
+pub(super) fn expects_direct(
+    proc_dir: &Path,
+    asks_for_p2pdma: impl FnOnce() -> bool,
+) -> Result<(), Absent> {
     let module = proc_dir.join("driver/nvidia-fs");
-    if module.exists() || given().wants_p2pdma() {
+    if module.exists() || asks_for_p2pdma() {
         return Ok(());
     }
     let shown = module.display();
@@ -70,10 +72,10 @@ mod tests {
     #[test]
     fn without_nvidia_fs_the_library_is_not_even_loaded() {
         let proc_dir = tempfile::tempdir().unwrap();
-        let reason = expects_direct(proc_dir.path(), Given::default).unwrap_err();
+        let reason = expects_direct(proc_dir.path(), || false).unwrap_err();
         assert!(reason.contains("no nvidia-fs"), "{reason}");
         fs::create_dir_all(proc_dir.path().join("driver/nvidia-fs")).unwrap();
-        assert_eq!(expects_direct(proc_dir.path(), Given::default), Ok(()));
+        assert_eq!(expects_direct(proc_dir.path(), || false), Ok(()));
     }
 
     #[test]

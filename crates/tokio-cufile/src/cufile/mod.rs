@@ -32,7 +32,7 @@ mod watched;
 mod workers;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use completion::IssuedPart;
 
@@ -66,6 +66,9 @@ pub(crate) struct Cufile {
     opening: Mutex<()>,
     /// Never held for long: who hands over a part, or ends, waits for no library.
     state: Mutex<State>,
+    /// Whether libcufile's file or the environment asks for P2PDMA. Read once, as the library does,
+    /// and not for each file that is opened.
+    asks_for_p2pdma: OnceLock<bool>,
     /// What files and buffers have registered.
     registered: Arc<registration::All>,
 }
@@ -87,6 +90,7 @@ impl Cufile {
             counters: Arc::clone(counters),
             opening: Mutex::new(()),
             state: Mutex::new(State::NotAsked),
+            asks_for_p2pdma: OnceLock::new(),
             registered: Arc::default(),
         }
     }
@@ -165,7 +169,9 @@ impl Cufile {
         let session = match self.known() {
             Some(known) => known?,
             None => {
-                gate::expects_direct(&self.config.proc_dir, Given::read)?;
+                let ask = || Given::read().wants_p2pdma();
+                let asks = || *self.asks_for_p2pdma.get_or_init(ask);
+                gate::expects_direct(&self.config.proc_dir, asks)?;
                 self.session()?
             }
         };
