@@ -6,9 +6,11 @@
 
 pub mod monitor;
 mod rng;
+mod rules;
 mod when;
 
 pub use rng::Rng;
+pub use rules::{Era, RULES_MAX, Rules, Timed, parse};
 pub use when::{Meter, Timing, number};
 
 /// The functions of a C interface as an enum, by which scripts and counts name them.

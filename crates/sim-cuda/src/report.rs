@@ -1,8 +1,10 @@
 //! The counts of a device as `sim_cuda_stats` gives them.
 
+use sim_common::RULES_MAX;
+
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::faults::{Faults, RULES_MAX};
+use crate::faults::Faults;
 use crate::stats::{Counters, read};
 
 macro_rules! report {

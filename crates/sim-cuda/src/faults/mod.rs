@@ -2,11 +2,9 @@
 
 pub(crate) mod script;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::Deref;
 
-use sim_common::monitor::{self, lock};
-use sim_common::{Meter, Rng};
+use sim_common::{Era, Rules, monitor};
 
 use crate::code::{Code, Result};
 use crate::context::Health;
@@ -14,24 +12,15 @@ use crate::entry::Entry;
 use crate::work::Kind;
 use script::{Action, Rule, Subject};
 
-/// As many as the counts of a device have room for.
-pub(crate) const RULES_MAX: usize = 16;
-
 #[derive(Debug)]
-pub(crate) struct Faults {
-    seed: u64,
-    /// Spares the lock where there is no rule, which is nearly always.
-    any: AtomicBool,
-    rules: Mutex<Vec<Active>>,
-    fired: AtomicU64,
-    /// How often they were cleared: what hangs waits for the next time.
-    cleared: AtomicU64,
-}
+pub(crate) struct Faults(Rules<Rule>);
 
-#[derive(Debug)]
-struct Active {
-    rule: Rule,
-    meter: Meter,
+impl Deref for Faults {
+    type Target = Rules<Rule>;
+
+    fn deref(&self) -> &Rules<Rule> {
+        &self.0
+    }
 }
 
 /// What the faults do to a call.
@@ -50,57 +39,13 @@ pub(crate) struct Spoiled {
 
 impl Faults {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            any: AtomicBool::new(false),
-            rules: Mutex::default(),
-            fired: AtomicU64::new(0),
-            cleared: AtomicU64::new(0),
-        }
-    }
-
-    /// Adds rules to those that are there; all or none.
-    pub(crate) fn add(&self, rules: Vec<Rule>) -> Result<(), String> {
-        let mut active = lock(&self.rules);
-        if active.len() + rules.len() > RULES_MAX {
-            return Err(format!("there can be {RULES_MAX} faults at a time"));
-        }
-        for rule in rules {
-            let place = 0xFA00 + active.len() as u64;
-            let meter = Meter::new(rule.timing, Rng::new(self.seed, place));
-            active.push(Active { rule, meter });
-        }
-        self.any.store(!active.is_empty(), Ordering::Release);
-        Ok(())
-    }
-
-    /// Ends them all; what hangs goes on.
-    pub(crate) fn clear(&self) {
-        let mut active = lock(&self.rules);
-        active.clear();
-        self.any.store(false, Ordering::Release);
-        drop(active);
-        self.cleared.fetch_add(1, Ordering::AcqRel);
-        monitor::ring();
-    }
-
-    /// How often each rule that is there has fired.
-    pub(crate) fn fired_each(&self) -> Vec<u64> {
-        lock(&self.rules)
-            .iter()
-            .map(|active| active.meter.fired())
-            .collect()
-    }
-
-    /// How often any has fired, those that were cleared too.
-    pub(crate) fn fired(&self) -> u64 {
-        self.fired.load(Ordering::Relaxed)
+        Self(Rules::new(seed, 0xFA00))
     }
 
     /// What happens to a call: an error if it is not to be made.
     pub(crate) fn at_call(&self, entry: Entry, health: Option<&Health>) -> Result<Verdict> {
         let mut verdict = Verdict::default();
-        for (action, cleared) in self.firing(Subject::Call(entry)) {
+        for (action, era) in self.firing(Subject::Call(entry)) {
             match action {
                 Action::Fail(code) => return Err(code),
                 Action::Lose(code) => {
@@ -111,7 +56,7 @@ impl Faults {
                 }
                 Action::ActAndFail(code) => verdict.result = Some(code),
                 Action::Slow(time) => monitor::pause(time),
-                Action::Never => self.hang(cleared, health),
+                Action::Never => self.hang(era, health),
                 Action::Flip => unreachable!("refused by the parser"),
             }
         }
@@ -121,11 +66,11 @@ impl Faults {
     /// What happens to work.
     pub(crate) fn at_work(&self, kind: Kind, health: &Health) -> Spoiled {
         let mut spoiled = Spoiled::default();
-        for (action, cleared) in self.firing(Subject::Work(kind)) {
+        for (action, era) in self.firing(Subject::Work(kind)) {
             match action {
                 Action::Fail(code) => spoiled.fail = Some(code),
                 Action::Slow(time) => monitor::pause(time),
-                Action::Never => self.hang(cleared, Some(health)),
+                Action::Never => self.hang(era, Some(health)),
                 Action::Flip => spoiled.flip = true,
                 Action::ActAndFail(_) | Action::Lose(_) => unreachable!("refused by the parser"),
             }
@@ -133,24 +78,13 @@ impl Faults {
         spoiled
     }
 
-    fn firing(&self, subject: Subject) -> Vec<(Action, u64)> {
-        if !self.any.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut rules = lock(&self.rules);
-        let cleared = self.cleared.load(Ordering::Acquire);
-        let covering = rules
-            .iter_mut()
-            .filter(|active| active.rule.subject.covers(subject));
-        let firing =
-            covering.filter_map(|active| active.meter.meet().then_some(active.rule.action));
-        let firing: Vec<_> = firing.map(|action| (action, cleared)).collect();
-        self.fired.fetch_add(firing.len() as u64, Ordering::Relaxed);
-        firing
+    fn firing(&self, subject: Subject) -> Vec<(Action, Era)> {
+        self.0
+            .firing(|rule| rule.subject.covers(subject).then_some(rule.action))
     }
 
-    fn hang(&self, cleared: u64, health: Option<&Health>) {
+    fn hang(&self, era: Era, health: Option<&Health>) {
         let is_lost = || health.is_some_and(|health| health.check().is_err());
-        monitor::wait(|| self.cleared.load(Ordering::Acquire) != cleared || is_lost());
+        monitor::wait(|| self.is_over(era) || is_lost());
     }
 }

@@ -8,13 +8,14 @@
 use std::ffi::c_char;
 use std::sync::atomic::Ordering;
 
+use sim_common::RULES_MAX;
 use sim_common::monitor::lock;
 
 use super::text;
 use crate::code::{Fail, INVALID_VALUE, Result};
 use crate::driver;
 use crate::entry::Entry;
-use crate::faults::{RULES_MAX, script};
+use crate::faults::script;
 use crate::settings;
 use crate::state::{self, State, say};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sim_common::{Timing, number};
+use sim_common::{Timed, Timing, number};
 
 use crate::entry::Entry;
 use crate::settings::Route;
@@ -89,13 +89,15 @@ impl Subject {
     }
 }
 
+impl Timed for Rule {
+    fn timing(&self) -> Timing {
+        self.timing
+    }
+}
+
 /// All rules, or what is wrong with which.
 pub(crate) fn parse(script: &str) -> Result<Vec<Rule>, String> {
-    let rules = script.split(';').map(str::trim);
-    rules
-        .filter(|text| !text.is_empty())
-        .map(|text| rule(text).map_err(|why| format!("fault `{text}`: {why}")))
-        .collect()
+    sim_common::parse(script, rule)
 }
 
 fn rule(text: &str) -> Result<Rule, String> {
