@@ -62,14 +62,22 @@ const OPEN: &[libc::c_long] = &[
     libc::SYS_open,
 ];
 
+/// Any of the calls, made with the pool and with the ring.
+const USUAL: Subject = Subject {
+    name: "",
+    calls: &[],
+    matches: any,
+    with_pool: true,
+    with_ring: true,
+    errnos: &[],
+    lasting: &[],
+};
+
 /// All kinds.
 pub const SUBJECTS: [Subject; 19] = [
     Subject {
         name: "open",
         calls: OPEN,
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[
             Errno::INTR,
             Errno::ACCESS,
@@ -78,6 +86,7 @@ pub const SUBJECTS: [Subject; 19] = [
             Errno::IO,
         ],
         lasting: &[Errno::NFILE, Errno::ACCESS],
+        ..USUAL
     },
     Subject {
         name: "stat",
@@ -89,63 +98,49 @@ pub const SUBJECTS: [Subject; 19] = [
             libc::SYS_statx,
             libc::SYS_fstatfs,
         ],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::IO, Errno::NOMEM],
         lasting: &[Errno::IO],
+        ..USUAL
     },
     Subject {
         name: "fcntl",
         calls: &[libc::SYS_fcntl],
         matches: is_flags,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::PERM],
         lasting: &[Errno::PERM],
+        ..USUAL
     },
     Subject {
         name: "ftruncate",
         calls: &[libc::SYS_ftruncate],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::INTR, Errno::IO, Errno::FBIG, Errno::PERM],
         lasting: &[Errno::NOSPC],
+        ..USUAL
     },
     Subject {
         name: "sync",
         calls: &[libc::SYS_fsync, libc::SYS_fdatasync],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::IO, Errno::NOSPC, Errno::INTR],
         lasting: &[Errno::IO],
+        ..USUAL
     },
     Subject {
         name: "fadvise",
         calls: &[libc::SYS_fadvise64],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::INVAL],
         lasting: &[Errno::INVAL],
+        ..USUAL
     },
     Subject {
         name: "close",
         calls: &[libc::SYS_close],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::IO, Errno::NOSPC, Errno::INTR],
         lasting: &[Errno::IO],
+        ..USUAL
     },
     Subject {
         name: "pread",
         calls: &[libc::SYS_pread64],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[
             Errno::INTR,
             Errno::AGAIN,
@@ -154,13 +149,11 @@ pub const SUBJECTS: [Subject; 19] = [
             Errno::INVAL,
         ],
         lasting: &[Errno::AGAIN, Errno::IO, Errno::INVAL],
+        ..USUAL
     },
     Subject {
         name: "pwrite",
         calls: &[libc::SYS_pwrite64],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[
             Errno::INTR,
             Errno::AGAIN,
@@ -170,95 +163,84 @@ pub const SUBJECTS: [Subject; 19] = [
             Errno::INVAL,
         ],
         lasting: &[Errno::AGAIN, Errno::NOSPC, Errno::INVAL],
+        ..USUAL
     },
     Subject {
         name: "cachestat",
         calls: &[451],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::PERM, Errno::NOSYS],
         lasting: &[Errno::PERM, Errno::NOSYS],
+        ..USUAL
     },
     Subject {
         name: "mmap of buffers and slots",
         calls: &[libc::SYS_mmap],
         matches: is_buffers,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::NOMEM, Errno::AGAIN],
         lasting: &[Errno::NOMEM],
+        ..USUAL
     },
     Subject {
         name: "munmap of buffers and slots",
         calls: &[libc::SYS_munmap],
         matches: is_buffers,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::NOMEM],
         lasting: &[Errno::NOMEM],
+        ..USUAL
     },
     Subject {
         name: "madvise",
         calls: &[libc::SYS_madvise],
         matches: is_advice,
-        with_pool: true,
-        with_ring: true,
         errnos: &[Errno::INVAL, Errno::NOMEM, Errno::AGAIN],
         lasting: &[Errno::INVAL, Errno::NOMEM],
+        ..USUAL
     },
     Subject {
         name: "clone",
         calls: &[libc::SYS_clone3],
-        matches: any,
-        with_pool: true,
-        with_ring: true,
         // Others, libc calls `EAGAIN` too.
         errnos: &[Errno::AGAIN, Errno::PERM],
         lasting: &[Errno::AGAIN],
+        ..USUAL
     },
     Subject {
         name: "eventfd",
         calls: &[libc::SYS_eventfd2],
-        matches: any,
         with_pool: false,
-        with_ring: true,
         errnos: &[Errno::MFILE, Errno::NFILE, Errno::NOMEM],
         lasting: &[Errno::MFILE],
+        ..USUAL
     },
     Subject {
         name: "memfd_create",
         calls: &[libc::SYS_memfd_create],
-        matches: any,
         with_pool: false,
-        with_ring: true,
         errnos: &[Errno::MFILE, Errno::NOMEM, Errno::PERM],
         lasting: &[Errno::PERM],
+        ..USUAL
     },
     Subject {
         name: "mmap of a ring",
         calls: &[libc::SYS_mmap],
         matches: is_rings,
         with_pool: false,
-        with_ring: true,
         errnos: &[Errno::NOMEM, Errno::AGAIN],
         lasting: &[Errno::NOMEM],
+        ..USUAL
     },
     Subject {
         name: "io_uring_setup and io_uring_register",
         calls: &[libc::SYS_io_uring_setup, libc::SYS_io_uring_register],
-        matches: any,
         with_pool: false,
-        with_ring: true,
         errnos: &[Errno::PERM, Errno::NOSYS, Errno::NOMEM, Errno::INVAL],
         lasting: &[Errno::PERM, Errno::INVAL],
+        ..USUAL
     },
     Subject {
         name: "io_uring_enter",
         calls: &[libc::SYS_io_uring_enter],
-        matches: any,
         with_pool: false,
-        with_ring: true,
         errnos: &[
             Errno::INTR,
             Errno::AGAIN,
@@ -267,5 +249,6 @@ pub const SUBJECTS: [Subject; 19] = [
             Errno::INVAL,
         ],
         lasting: &[Errno::NOMEM],
+        ..USUAL
     },
 ];
