@@ -100,10 +100,19 @@ pub(crate) fn shuttle(runner: Runner) -> Outcome {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut command = runner.command_with_output("models", &args);
     SHUTTLE.configure(&mut command);
-    match process::watch(&mut command) {
-        Ok(run) => judge_shuttle(&run),
+    // Unseen, since a control that is caught prints what a failure prints.
+    match process::watch_unseen(&mut command) {
+        Ok(run) => show_shuttle(&run),
         Err(message) => Err(message).into(),
     }
+}
+
+fn show_shuttle(run: &process::Finished) -> Outcome {
+    let outcome = judge_shuttle(run);
+    if outcome.failure.is_some() {
+        println!("{}", run.output);
+    }
+    outcome
 }
 
 fn judge_shuttle(run: &process::Finished) -> Outcome {

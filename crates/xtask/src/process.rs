@@ -61,6 +61,26 @@ pub(crate) fn check(command: &mut Command) -> Result<()> {
 
 /// Runs a command, shows its output as it comes, and keeps it.
 pub(crate) fn watch(command: &mut Command) -> Result<Finished> {
+    run(command, &mut io::stdout(), io::stderr())
+}
+
+/// Runs a command that is to fail, and keeps its output: shown, it would be taken for a failure.
+pub(crate) fn watch_unseen(command: &mut Command) -> Result<Finished> {
+    run(command, &mut io::sink(), io::sink())
+}
+
+/// The last `count` lines of a text.
+pub(crate) fn last_lines(text: &str, count: usize) -> &str {
+    let text = text.trim_end();
+    let start = text.rmatch_indices('\n').nth(count.saturating_sub(1));
+    start.map_or(text, |(at, _)| &text[at + 1..])
+}
+
+fn run(
+    command: &mut Command,
+    to: &mut impl Write,
+    mut errors_to: impl Write + Send + 'static,
+) -> Result<Finished> {
     announce(command);
     let fail = |command: &Command, error| format!("cannot run {}: {error}", shown(command));
     let mut child = command
@@ -72,8 +92,8 @@ pub(crate) fn watch(command: &mut Command) -> Result<Finished> {
         .map_err(|error| fail(command, error))?;
     let stdout = child.stdout.take().expect("stdout was piped above");
     let stderr = child.stderr.take().expect("stderr was piped above");
-    let err_reader = thread::spawn(move || relay(stderr, &mut io::stderr()));
-    let mut output = relay(stdout, &mut io::stdout());
+    let err_reader = thread::spawn(move || relay(stderr, &mut errors_to));
+    let mut output = relay(stdout, to);
     output.push_str(&err_reader.join().expect("the relay does not panic"));
     let status = child.wait().map_err(|error| fail(command, error))?;
     Ok(Finished {
@@ -130,4 +150,17 @@ fn shown(command: &Command) -> String {
         text.push_str(&arg);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_lines;
+
+    #[test]
+    fn the_last_lines_are_whole_and_no_more_than_asked_for() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(last_lines("a\nb\nc", 3), "a\nb\nc");
+        assert_eq!(last_lines("a\nb", 9), "a\nb");
+        assert_eq!(last_lines("", 2), "");
+    }
 }

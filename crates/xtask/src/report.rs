@@ -12,6 +12,8 @@ use crate::{Result, facts, place};
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
     pub(crate) failure: Option<String>,
+    /// The end of what it printed, where it failed and its output was kept.
+    pub(crate) last_lines: String,
 }
 
 impl From<Result<()>> for Outcome {
@@ -105,6 +107,7 @@ impl Report {
                 outcome: Err(format!("not expected here: {}", complaints.join("; "))).into(),
             });
         }
+        self.print_last_lines();
         self.print_steps();
         let Tally {
             passed,
@@ -113,6 +116,16 @@ impl Report {
         } = total;
         println!("\n{passed} passed, {failed} failed, {ignored} skipped");
         Ok(failed == 0)
+    }
+
+    /// Prints once more what failed steps ended with: whoever reads only the end of a log is told, too.
+    fn print_last_lines(&self) {
+        for step in &self.steps {
+            if !step.outcome.last_lines.is_empty() {
+                println!("\n{} FAILED; it ended with:", step.name);
+                println!("{}", step.outcome.last_lines);
+            }
+        }
     }
 
     fn print_steps(&self) {
@@ -181,6 +194,7 @@ mod tests {
                     ignored: 0,
                 },
                 failure: failure.map(str::to_owned),
+                ..Outcome::default()
             },
         }
     }

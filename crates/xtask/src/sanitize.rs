@@ -87,7 +87,7 @@ pub(crate) fn completion(report: &mut Report) {
     report.step("thread sanitizer of completion, broken", || {
         let mut command = threads();
         command.env(BROKEN_VARIABLE, "1");
-        must_find(&process::watch(&mut command)?)
+        must_find(&process::watch_unseen(&mut command)?)
     });
 }
 
@@ -107,8 +107,9 @@ fn must_find(run: &process::Finished) -> Result<()> {
     }
     if !run.output.contains(RACE) {
         return Err(format!(
-            "it ended with {}, and for another reason",
-            run.status
+            "it ended with {}, and for another reason:\n{}",
+            run.status,
+            process::last_lines(&run.output, 30)
         ));
     }
     Ok(())

@@ -145,8 +145,19 @@ pub(crate) fn judge(run: &process::Finished, tally: Tally) -> Outcome {
     } else {
         None
     };
-    Outcome { tally, failure }
+    let last_lines = match &failure {
+        Some(_) => process::last_lines(&run.output, LAST_LINES).to_owned(),
+        None => String::new(),
+    };
+    Outcome {
+        tally,
+        failure,
+        last_lines,
+    }
 }
+
+/// Enough for the failures of a few tests; a log may be cut to its end.
+const LAST_LINES: usize = 60;
 
 /// The names of the test files of `completion` that start with `prefix`.
 pub(crate) fn test_files(prefix: &str) -> Result<Vec<(String, PathBuf)>> {
@@ -174,14 +185,20 @@ mod tests {
         let run = process::Finished {
             success,
             status: "exit status: 1".into(),
-            output: String::new(),
+            output: "compiling\nFAIL a test\n".into(),
         };
         let tally = Tally {
             passed,
             failed,
             ignored,
         };
-        judge(&run, tally).failure
+        let Outcome {
+            failure,
+            last_lines,
+            ..
+        } = judge(&run, tally);
+        assert_eq!(last_lines.contains("FAIL a test"), failure.is_some());
+        failure
     }
 
     #[test]
