@@ -5,10 +5,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use tokio_cufile::{AsyncCuFile, Engine, EngineBuilder, IoEngine, OpenOptions, Permits};
 
 use crate::SlowFs;
+
+/// How long after its start the deadline of an operation is that is to be in flight by then, whatever
+/// else the machine does. Tests wait this long.
+pub const IN_FLIGHT_BY: Duration = Duration::from_secs(1);
 
 /// Waits for what no future announces. Looks again and again, for there is no event to wait for;
 /// a test that waits in vain is ended by the runner.

@@ -12,7 +12,7 @@ use tokio_cufile::{
     PathClass, Priority, Transfer,
 };
 use tokio_cufile_tests::SlowFs;
-use tokio_cufile_tests::life::{open, poll_once, until, until_idle};
+use tokio_cufile_tests::life::{IN_FLIGHT_BY, open, poll_once, until, until_idle};
 use tokio_cufile_tests::slow_fs::{Kind, pattern};
 
 const LEN: usize = 64 << 10;
@@ -144,7 +144,7 @@ fn a_deadline_passes_in_the_queue_and_in_flight() {
     };
     let (engine, file) = open(&fs, one_thread());
     fs.hold(Kind::Read);
-    let at = Instant::now() + SOON;
+    let at = Instant::now() + IN_FLIGHT_BY;
     let mut running = file.read_at(vec![0; LEN], 0).deadline(at).start();
     let held = fs.next_held();
     let queued = file.read_at(vec![0; BLOCK], 0).deadline(at);
@@ -214,10 +214,7 @@ fn cancelled_and_never_heard_of_again_it_is_quarantined() {
 #[test]
 fn past_its_deadline_and_never_heard_of_again_it_is_quarantined() {
     assert_quarantined(|fs, read| {
-        // Late enough to be issued before, whatever else the machine does.
-        let read = read
-            .deadline(Instant::now() + Duration::from_secs(1))
-            .start();
+        let read = read.deadline(Instant::now() + IN_FLIGHT_BY).start();
         fs.wait_until(|log| log.iter().any(|seen| seen.kind == Kind::Read));
         read
     });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio_cufile::{AsyncCuFile, DeviceBuffer, ErrorKind, VendorCode};
 use tokio_cufile_tests::bench::{self, block_on};
-use tokio_cufile_tests::life::{poll_once, until};
+use tokio_cufile_tests::life::{IN_FLIGHT_BY, poll_once, until};
 use tokio_cufile_tests::{Bed, Sim, World, pattern};
 
 const LEN: usize = 20_000;
@@ -305,7 +305,7 @@ fn give_up(stop: Stop, bed: &Bed, file: &AsyncCuFile) -> u64 {
     let address = buffer.address();
     let read = file.read_at(buffer, 0);
     let read = match stop {
-        Stop::Deadline => read.deadline(Instant::now() + LIMIT),
+        Stop::Deadline => read.deadline(Instant::now() + IN_FLIGHT_BY),
         _ => read,
     };
     let mut read = read.start();

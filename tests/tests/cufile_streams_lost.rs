@@ -13,7 +13,7 @@ use tokio_cufile::{DeviceBuffer, ErrorKind};
 use tokio_cufile_tests::bench::block_on;
 use tokio_cufile_tests::cufile::{enqueue, enter_each};
 use tokio_cufile_tests::held::{Held, LEN, content};
-use tokio_cufile_tests::life::{poll_once, until};
+use tokio_cufile_tests::life::{IN_FLIGHT_BY, poll_once, until};
 use tokio_cufile_tests::{Bed, World, pattern};
 
 const PAGE: usize = 4096;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_millis(20);
 fn give_up(held: &Held, buffer: DeviceBuffer, by_deadline: bool) {
     let read = held.file.read_exact_at(buffer, 0);
     let failed = if by_deadline {
-        let read = enqueue(read.deadline(Instant::now() + LIMIT), held.stream);
+        let read = enqueue(read.deadline(Instant::now() + IN_FLIGHT_BY), held.stream);
         block_on(async { read.await?.await }).unwrap_err()
     } else {
         let in_stream = block_on(enqueue(read, held.stream)).unwrap();
@@ -146,7 +146,7 @@ fn a_full_stream_holds_up_a_worker_and_no_task() {
     let first = block_on(enqueue(make(0), held.stream)).unwrap();
     let second = block_on(enqueue(make(1), held.stream)).unwrap();
     let mut waiting = enqueue(make(2), held.stream);
-    let late = make(3).deadline(Instant::now() + LIMIT);
+    let late = make(3).deadline(Instant::now() + IN_FLIGHT_BY);
     assert!(poll_once(&mut waiting).is_pending());
     until(|| held.bed.cufile.report().blocked_submissions == 1);
     // This one is given up while its thread is in the call.

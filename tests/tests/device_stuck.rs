@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio_cufile::{DeviceBuffer, Engine, EngineBuilder, ErrorKind};
 use tokio_cufile_tests::bench::block_on;
-use tokio_cufile_tests::life::{poll_once, until};
+use tokio_cufile_tests::life::{IN_FLIGHT_BY, poll_once, until};
 use tokio_cufile_tests::rig::{CANARY, Rig, Way, each_way};
 use tokio_cufile_tests::{Sim, pattern};
 
@@ -41,7 +41,7 @@ fn give_up_on_a_copy(rig: &Rig, stop: Stop, fault: &str) -> u64 {
     rig.device.fault(fault);
     let read = rig.file.read_at(buffer, 0);
     let read = match stop {
-        Stop::Deadline => read.deadline(Instant::now() + LIMIT),
+        Stop::Deadline => read.deadline(Instant::now() + IN_FLIGHT_BY),
         _ => read,
     };
     let mut read = read.start();

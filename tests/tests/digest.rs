@@ -11,7 +11,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fuser::Errno;
 use futures::executor::block_on;
@@ -19,7 +19,7 @@ use tokio_cufile::{
     AsyncCuFile, DataPath, DeviceBuffer, Digest, DigestKind, Digests, Engine, EngineBuilder,
     ErrorKind, FileRange, HostBuffer, PathClass,
 };
-use tokio_cufile_tests::life::{open, poll_once, until, until_idle};
+use tokio_cufile_tests::life::{IN_FLIGHT_BY, open, poll_once, until, until_idle};
 use tokio_cufile_tests::slow_fs::{Kind, pattern as slow_pattern};
 use tokio_cufile_tests::{SlowFs, each, gpu, pattern};
 
@@ -340,7 +340,7 @@ fn a_stop_after_everything_was_issued_leaves_the_outcome_and_its_digests() {
     assert_digests(done.digests(), DigestKind::Blake3, 2 * BLOCK, &content);
 
     fs.hold(Kind::Read);
-    let deadline = Instant::now() + Duration::from_millis(50);
+    let deadline = Instant::now() + IN_FLIGHT_BY;
     let read = file.read_at(vec![0; FOUR], 0).deadline(deadline);
     let read = read.digest(DigestKind::Blake3, 2 * BLOCK).start();
     let held = fs.next_held_of(4);

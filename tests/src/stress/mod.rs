@@ -13,6 +13,7 @@ mod end;
 mod fate;
 mod field;
 mod fly;
+mod footprint;
 mod library;
 mod model;
 mod outcome;

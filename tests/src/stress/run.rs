@@ -8,6 +8,7 @@ use super::counts::{Counts, Fault, Harm, Point, read};
 use super::devices::{self, Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::fly::fly;
+use super::footprint::Footprint;
 use super::{Backend, Device, arena, controls, lock, model, rounds, slow};
 use crate::Sim;
 use crate::sim::Lease;
@@ -90,6 +91,7 @@ async fn epochs(
     let library = args.cufile();
     let until = args.time.map(|time| since + time);
     let is_over = || until.is_some_and(|until| Instant::now() >= until);
+    let mut footprint = Footprint::default();
     for (number, start) in (0..args.ops).step_by(EPOCH).enumerate() {
         let plan = Plan {
             builder: field::engine(args.backend, QUIET_LIMIT),
@@ -106,13 +108,21 @@ async fn epochs(
         };
         let leases = leases.as_mut().map(|leases| leases.for_epoch(&args.faults));
         one_epoch(leases.unwrap_or_default(), plan, number).await?;
+        footprint.look(read(&counts.quarantined))?;
         if is_over() || !counts.is_clean() {
             break;
         }
     }
+    footprint.judge(counts);
+    println!("{footprint}");
     if let Some(library) = library {
         library.end(counts);
     }
+    Ok(never_happened(args, &files, counts))
+}
+
+/// The faults and drop points that were to be hit and were not.
+fn never_happened(args: &Args, files: &Files, counts: &Counts) -> Vec<&'static str> {
     let is_file_fault = |fault: &Fault| slow::FAULTS.contains(fault);
     let mut expected = args.faults.clone();
     if files.slow.is_none() {
@@ -121,7 +131,7 @@ async fn epochs(
     let mut points = Point::ALL[..5].to_vec();
     // Between disk and copy is inside of cuFile.
     points.retain(|&point| args.backend != Backend::Cufile || point != Point::Between);
-    Ok(counts.missed(&expected, &points))
+    counts.missed(&expected, &points)
 }
 
 /// Longer than the slowest delay.

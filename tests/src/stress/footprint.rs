@@ -1,0 +1,187 @@
+//! What the process holds of the system, looked at whenever no engine lives: in a long run none of it
+//! may grow.
+
+use std::fmt;
+use std::fs;
+
+use super::counts::{Counts, Harm};
+use super::field::text;
+
+/// Looks before the first that counts: pools, buffers and the allocator fill.
+const WARM_UP: usize = 8;
+/// Looks after those, from which on they are judged.
+const LOOKS_MIN: usize = 16;
+/// By how many parts in a hundred the resident memory of the last half may lie above that of the
+/// first one: what an allocator keeps wanders.
+const GROWTH_PERCENT_MAX: u64 = 5;
+
+/// One of the things that could leak.
+type Figure = fn(&Look) -> u64;
+
+/// All of them, once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Look {
+    /// Bytes.
+    resident: u64,
+    /// Bytes, also those that a ring has pinned.
+    locked: u64,
+    descriptors: u64,
+    threads: u64,
+    /// Operations whose memory was kept for good by then.
+    quarantined: u64,
+}
+
+impl Look {
+    fn take(quarantined: u64) -> Result<Self, String> {
+        let status = fs::read_to_string("/proc/self/status").map_err(text)?;
+        let number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let word = line.and_then(|line| line.split_whitespace().next());
+            word.and_then(|word| word.parse::<u64>().ok())
+                .ok_or_else(|| format!("/proc/self/status: {name}"))
+        };
+        let descriptors = fs::read_dir("/proc/self/fd").map_err(text)?.count();
+        Ok(Self {
+            resident: number("VmRSS:")? << 10,
+            locked: (number("VmLck:")? + number("VmPin:")?) << 10,
+            descriptors: u64::try_from(descriptors).map_err(text)?,
+            threads: number("Threads:")?,
+            quarantined,
+        })
+    }
+}
+
+/// All looks of a run.
+#[derive(Debug, Default)]
+pub(super) struct Footprint(Vec<Look>);
+
+impl Footprint {
+    /// Looks once more. No engine lives.
+    pub(super) fn look(&mut self, quarantined: u64) -> Result<(), String> {
+        self.0.push(Look::take(quarantined)?);
+        Ok(())
+    }
+
+    /// Counts what has grown as leaked, if the run was long enough to tell.
+    pub(super) fn judge(&self, counts: &Counts) {
+        for grown in grown(&self.0) {
+            counts.harm(Harm::Leaked, 1, || grown);
+        }
+    }
+}
+
+/// What is larger in the second half than in the first, though nothing was given up in between: what
+/// is kept for good is accounted for elsewhere.
+fn grown(looks: &[Look]) -> Vec<String> {
+    let Some(judged) = looks.get(WARM_UP..).filter(|all| all.len() >= LOOKS_MIN) else {
+        return Vec::new();
+    };
+    let (early, late) = judged.split_at(judged.len() / 2);
+    let kept = |looks: &[Look]| looks.last().map_or(0, |look| look.quarantined);
+    if kept(late) > looks[WARM_UP].quarantined {
+        return Vec::new();
+    }
+    let judged: [(&str, Figure, u64); 4] = [
+        ("resident bytes", |look| look.resident, GROWTH_PERCENT_MAX),
+        ("locked bytes", |look| look.locked, 0),
+        ("descriptors", |look| look.descriptors, 0),
+        ("threads", |look| look.threads, 0),
+    ];
+    let mut grown = Vec::new();
+    for (what, of, percent) in judged {
+        let (before, after) = (median(early, of), median(late, of));
+        if after > before + before * percent / 100 {
+            grown.push(format!("{what} grew from {before} to {after}"));
+        }
+    }
+    grown
+}
+
+fn median(looks: &[Look], of: Figure) -> u64 {
+    let mut all: Vec<u64> = looks.iter().map(of).collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().unwrap_or(0)
+}
+
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = self.0.get(WARM_UP).or_else(|| self.0.first());
+        let (Some(first), Some(last)) = (first, self.0.last()) else {
+            return f.write_str("footprint: not looked at");
+        };
+        let most = self.0.iter().map(|look| look.resident).max().unwrap_or(0);
+        let mib = |bytes: u64| bytes >> 20;
+        write!(
+            f,
+            "footprint after {} engines and after {}: rss={}->{} MiB (most {}) \
+             locked={}->{} fds={}->{} threads={}->{}",
+            self.0.len().min(WARM_UP + 1),
+            self.0.len(),
+            mib(first.resident),
+            mib(last.resident),
+            mib(most),
+            first.locked,
+            last.locked,
+            first.descriptors,
+            last.descriptors,
+            first.threads,
+            last.threads,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks(change: impl Fn(usize, &mut Look)) -> Vec<Look> {
+        let mut looks = vec![
+            Look {
+                resident: 100 << 20,
+                descriptors: 9,
+                threads: 3,
+                ..Look::default()
+            };
+            WARM_UP + LOOKS_MIN
+        ];
+        for (index, look) in looks.iter_mut().enumerate() {
+            change(index, look);
+        }
+        looks
+    }
+
+    #[test]
+    fn what_stays_has_not_grown() {
+        let wander = |index, look: &mut Look| look.resident += (index as u64 % 3) << 20;
+        assert_eq!(grown(&looks(wander)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn everything_that_grows_is_named() {
+        let all = looks(|index, look| {
+            let more = index as u64;
+            look.resident += more << 20;
+            look.locked += more;
+            look.descriptors += more;
+            look.threads += more;
+        });
+        assert_eq!(grown(&all).len(), 4, "{:?}", grown(&all));
+    }
+
+    #[test]
+    fn a_short_run_and_one_that_keeps_memory_for_good_are_not_judged() {
+        let grows = |index, look: &mut Look| look.threads += index as u64;
+        assert!(grown(&looks(grows)[1..]).is_empty());
+        let keeps = |index, look: &mut Look| {
+            grows(index, look);
+            look.quarantined = index as u64;
+        };
+        assert!(grown(&looks(keeps)).is_empty());
+    }
+
+    #[test]
+    fn this_process_has_memory_descriptors_and_threads() {
+        let look = Look::take(0).unwrap();
+        assert!(look.resident > 0 && look.descriptors > 2 && look.threads > 0);
+    }
+}
