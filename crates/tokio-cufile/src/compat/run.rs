@@ -27,9 +27,6 @@ const RETRIES_MAX: u32 = 1024;
 /// What takes longer to copy than to hand to another thread: about 10 microseconds (an estimate).
 const COPY_MUCH: usize = 64 << 10;
 
-/// The unit in which the page cache holds a file.
-const PAGE_SIZE: usize = 4096;
-
 /// A request to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -160,7 +157,7 @@ impl Run {
         if part.kind == Kind::Write || !part.may_use_cache {
             return Residency::none(len);
         }
-        let alignment = self.direct_step().max(PAGE_SIZE);
+        let alignment = self.direct_step().max(rustix::param::page_size());
         Residency::look(part.file.handle.buffered_fd(), offset, len, alignment)
     }
 
@@ -329,7 +326,7 @@ impl Run {
     fn direct_step(&self) -> usize {
         let alignment = self.part.file.route.direct;
         let step = alignment.map_or(1, |direct| direct.offset.max(direct.memory));
-        usize::try_from(step).unwrap_or(PAGE_SIZE)
+        usize::try_from(step).unwrap_or(usize::MAX)
     }
 
     /// What became of the request that `next` gave.

@@ -146,8 +146,9 @@ impl Default for Config {
     }
 }
 
-/// Slots and parts hold whole pages of this size.
-const PAGE_SIZE: usize = 4096;
+/// What sizes of slots and parts are multiples of: direct I/O on every usual disk can do with it. Not
+/// the machine's page, which would make settings depend on the machine.
+const SIZE_UNIT: usize = 4096;
 
 /// A thread is a few tens of kilobytes; more of them than this help no disk.
 const NUM_THREADS_MAX: usize = 1024;
@@ -166,9 +167,9 @@ impl Config {
             ("bounce_buffer_size", self.bounce_buffer_size),
         ];
         for (name, bytes) in sizes {
-            if bytes == 0 || !bytes.is_multiple_of(PAGE_SIZE) {
+            if bytes == 0 || !bytes.is_multiple_of(SIZE_UNIT) {
                 return invalid(format!(
-                    "{name} is {bytes}: it must be a multiple of {PAGE_SIZE}"
+                    "{name} is {bytes}: it must be a multiple of {SIZE_UNIT}"
                 ));
             }
             if bytes > self.budget {

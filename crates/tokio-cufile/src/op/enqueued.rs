@@ -21,7 +21,8 @@ use crate::cuda::is_per_thread;
 use crate::cufile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{DeviceRange, IoBuf, Region};
-use crate::plan::{IO_LEN_MAX, Kind, PAGE_SIZE, Plan};
+use crate::os;
+use crate::plan::{IO_LEN_MAX, Kind, Plan};
 use crate::receipt::DataPath;
 
 impl<B: IoBuf> Transfer<B> {
@@ -116,9 +117,10 @@ impl<B: IoBuf> Transfer<B> {
             let reason = format!("at most {IO_LEN_MAX} bytes go into a stream at once");
             return refuse(ErrorKind::InvalidInput, reason);
         }
-        let is_whole = |at: u64| at.is_multiple_of(PAGE_SIZE);
+        let page_size = os::page_size();
+        let is_whole = |at: u64| at.is_multiple_of(page_size);
         if self.kind == Kind::Write && !(is_whole(self.offset) && is_whole(memory.len() as u64)) {
-            let reason = format!("a write in a stream is of whole pages of {PAGE_SIZE} bytes");
+            let reason = format!("a write in a stream is of whole pages of {page_size} bytes");
             return refuse(ErrorKind::InvalidInput, reason);
         }
         Ok(Plan::new(in_one_piece(self.kind, self.offset, memory))?)

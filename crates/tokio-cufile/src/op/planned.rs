@@ -2,6 +2,7 @@
 
 use crate::engine::Shared;
 use crate::memory::Region;
+use crate::os;
 use crate::plan::route::FileRoute;
 use crate::plan::{self, DirectAlignment, Kind, Place};
 
@@ -40,6 +41,7 @@ pub(super) fn request(
         cached,
         task_size: engine.config.task_size,
         slot_size: engine.config.bounce_buffer_size,
+        page_size: os::page_size(),
     }
 }
 
@@ -53,6 +55,7 @@ pub(super) fn in_one_piece(kind: Kind, file_offset: u64, memory: Region) -> plan
         direct: Some(ANY),
         cached: false,
         task_size: usize::try_from(plan::IO_LEN_MAX).unwrap_or(usize::MAX),
-        slot_size: usize::try_from(plan::PAGE_SIZE).unwrap_or(usize::MAX),
+        slot_size: rustix::param::page_size(),
+        page_size: os::page_size(),
     }
 }

@@ -7,6 +7,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::page_size;
+
 /// How much of a range is in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedPages {
@@ -20,8 +22,6 @@ pub(crate) enum CachedPages {
 
 /// `cachestat`, in every architecture's table since Linux 6.5.
 const SYS_CACHESTAT: libc::c_long = 451;
-
-const PAGE_SIZE: u64 = 4096;
 
 /// How many bytes speak for a range, at most.
 const SAMPLES_MAX: u64 = 4;
@@ -57,7 +57,8 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> CachedP
     }
     match cachestat(fd, offset, len) {
         Some(cached) => {
-            let pages = (offset + len).div_ceil(PAGE_SIZE) - offset / PAGE_SIZE;
+            let page = page_size();
+            let pages = (offset + len).div_ceil(page) - offset / page;
             match cached {
                 0 => CachedPages::None,
                 all if all >= pages => CachedPages::All,
@@ -66,7 +67,9 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> CachedP
         }
         // What asking makes the kernel read would be most of a short range.
         None if len < SAMPLED_LEN_MIN => CachedPages::None,
-        None if samples(offset, len, next_seed()).all(|at| byte_is_cached(fd, at)) => {
+        None if samples((offset, len), page_size(), next_seed())
+            .all(|at| byte_is_cached(fd, at)) =>
+        {
             CachedPages::All
         }
         None => CachedPages::None,
@@ -74,14 +77,14 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> CachedP
 }
 
 /// Bytes of the range, each in another stretch of it, and not the same for another seed.
-fn samples(offset: u64, len: u64, seed: u64) -> impl Iterator<Item = u64> {
-    let first = offset / PAGE_SIZE;
-    let pages = (offset + len).div_ceil(PAGE_SIZE) - first;
+fn samples((offset, len): (u64, u64), page_size: u64, seed: u64) -> impl Iterator<Item = u64> {
+    let first = offset / page_size;
+    let pages = (offset + len).div_ceil(page_size) - first;
     let count = pages.min(SAMPLES_MAX);
     (0..count).map(move |index| {
         let (start, end) = (pages * index / count, pages * (index + 1) / count);
         let page = first + start + seed % (end - start);
-        (page * PAGE_SIZE).max(offset)
+        (page * page_size).max(offset)
     })
 }
 
@@ -162,12 +165,12 @@ mod tests {
             (5000, 4 << 20),
             (1 << 40, 12_288),
         ] {
-            for seed in (0..100).map(|_| next_seed()) {
-                let found: Vec<u64> = samples(offset, len, seed).collect();
-                let pages = (offset + len).div_ceil(PAGE_SIZE) - offset / PAGE_SIZE;
+            for (seed, page) in (0..100).map(|at| (next_seed(), 4096 << (at % 2 * 4))) {
+                let found: Vec<u64> = samples((offset, len), page, seed).collect();
+                let pages = (offset + len).div_ceil(page) - offset / page;
                 assert_eq!(found.len() as u64, pages.min(SAMPLES_MAX));
                 assert!(found.iter().all(|&at| (offset..offset + len).contains(&at)));
-                assert!(found.is_sorted_by(|one, two| one / PAGE_SIZE < two / PAGE_SIZE));
+                assert!(found.is_sorted_by(|one, two| one / page < two / page));
             }
         }
     }
@@ -175,7 +178,7 @@ mod tests {
     #[test]
     fn other_bytes_are_asked_for_the_next_time() {
         let mut asked: Vec<u64> = (0..100)
-            .flat_map(|_| samples(0, 4 << 20, next_seed()).take(1))
+            .flat_map(|_| samples((0, 4 << 20), 4096, next_seed()).take(1))
             .collect();
         asked.sort_unstable();
         asked.dedup();

@@ -32,10 +32,6 @@ use crate::error::{Error, ErrorKind, Operation};
 /// The most bytes one system call moves: what Linux caps `read` and `write` at, less than 2 GiB.
 pub(crate) const IO_LEN_MAX: u64 = (1 << 31) - 4096;
 
-/// The unit in which the page cache holds a file. A write edge is cut at it, so that no page is
-/// written both directly and through the cache by one request.
-pub(crate) const PAGE_SIZE: u64 = 4096;
-
 /// A middle no longer than this is read through the slot that its unaligned head or tail needs
 /// anyway. Copying it costs a few microseconds: less than one more direct read (an estimate).
 const IN_PLACE_LEN_MIN: u64 = 64 << 10;
@@ -104,6 +100,9 @@ pub(crate) struct Request {
     pub(crate) task_size: usize,
     /// Bytes in one staging slot. Slots are taken to start at an address that direct I/O accepts.
     pub(crate) slot_size: usize,
+    /// Bytes of a page of the page cache, a power of two. A write edge is cut at it, so that no page
+    /// is written both directly and through the cache by one request.
+    pub(crate) page_size: u64,
 }
 
 /// How a part's bytes go between the file and the memory.
@@ -256,7 +255,7 @@ impl Plan {
         };
         let direct = match request.direct {
             Some(alignment) if !request.cached => {
-                Some(Direct::new(alignment, task_len_max, request.slot_size)?)
+                Some(Direct::new(alignment, task_len_max, &request)?)
             }
             _ => None,
         };
@@ -268,7 +267,7 @@ impl Plan {
         let direct = direct.filter(|direct| align_up(end, direct.alignment.offset) <= OFFSET_MAX);
         let segments = match (direct, request.kind) {
             (None, _) => [
-                Segment::buffered(range, buffered_len_max),
+                Segment::buffered(range, buffered_len_max, request.page_size),
                 Segment::EMPTY,
                 Segment::EMPTY,
             ],
@@ -357,6 +356,7 @@ impl Iterator for Plan {
 #[derive(Clone, Copy)]
 struct Direct {
     alignment: DirectAlignment,
+    page_size: u64,
     in_place_step: u64,
     slot_step: u64,
 }
@@ -365,13 +365,14 @@ impl Direct {
     fn new(
         alignment: DirectAlignment,
         task_len_max: u64,
-        slot_size: usize,
+        request: &Request,
     ) -> Result<Self, PlanError> {
+        let page_size = request.page_size;
         if !alignment.memory.is_power_of_two() || !alignment.offset.is_power_of_two() {
             return Err(PlanError::AlignmentNotPowerOfTwo);
         }
         let unit = alignment.memory.max(alignment.offset);
-        let slot_size = slot_size as u64;
+        let slot_size = request.slot_size as u64;
         if task_len_max < unit {
             return Err(PlanError::TaskSizeBelowAlignment {
                 task_size: task_len_max,
@@ -386,8 +387,9 @@ impl Direct {
         }
         Ok(Self {
             alignment,
-            in_place_step: step(task_len_max, unit),
-            slot_step: step(task_len_max.min(slot_size), unit),
+            page_size,
+            in_place_step: step(task_len_max, unit, page_size),
+            slot_step: step(task_len_max.min(slot_size), unit, page_size),
         })
     }
 
@@ -441,21 +443,15 @@ impl Direct {
     }
 
     fn write(&self, range: Range, place: Place, buffered_len_max: u64) -> [Segment; 3] {
-        let edge = self
-            .alignment
-            .memory
-            .max(self.alignment.offset)
-            .max(PAGE_SIZE);
+        let DirectAlignment { memory, offset } = self.alignment;
+        let edge = memory.max(offset).max(self.page_size);
+        let buffered = |range| Segment::buffered(range, buffered_len_max, self.page_size);
         let middle = Range {
             start: align_up(range.start, edge),
             end: align_down(range.end, edge),
         };
         if middle.is_empty() {
-            return [
-                Segment::buffered(range, buffered_len_max),
-                Segment::EMPTY,
-                Segment::EMPTY,
-            ];
+            return [buffered(range), Segment::EMPTY, Segment::EMPTY];
         }
         let direct = match place {
             Place::Host(address) => {
@@ -477,11 +473,7 @@ impl Direct {
             start: middle.end,
             end: range.end,
         };
-        [
-            Segment::buffered(head, buffered_len_max),
-            direct,
-            Segment::buffered(tail, buffered_len_max),
-        ]
+        [buffered(head), direct, buffered(tail)]
     }
 
     fn in_place(&self, range: Range) -> Segment {

@@ -57,6 +57,7 @@ fn admitted(class: PathClass, kind: Kind, file: &FileRoute, range: (u64, u64)) -
         cached: file.cached,
         task_size: 1 << 20,
         slot_size: 1 << 20,
+        page_size: 4096,
     });
     let outline = plan.expect("the range is valid").outline();
     match check_required(class, kind, file, &outline) {

@@ -1,6 +1,6 @@
 //! Stretches of a file that go by one lane, and where they are cut.
 
-use super::{IO_LEN_MAX, PAGE_SIZE};
+use super::IO_LEN_MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaneClass {
@@ -28,10 +28,10 @@ impl Segment {
         base: 0,
     };
 
-    pub(super) fn buffered(range: Range, task_len_max: u64) -> Self {
-        let step = step(task_len_max, 1);
-        let base = if is_aligned(step, PAGE_SIZE) {
-            align_down(range.start, PAGE_SIZE)
+    pub(super) fn buffered(range: Range, task_len_max: u64, page_size: u64) -> Self {
+        let step = step(task_len_max, 1, page_size);
+        let base = if is_aligned(step, page_size) {
+            align_down(range.start, page_size)
         } else {
             range.start
         };
@@ -80,8 +80,8 @@ impl Range {
 
 /// The longest step within `len_max` that keeps parts aligned: to whole pages where that is
 /// possible, since several writers of one page take turns, and at least to `unit`.
-pub(super) fn step(len_max: u64, unit: u64) -> u64 {
-    let page_unit = unit.max(PAGE_SIZE);
+pub(super) fn step(len_max: u64, unit: u64, page_size: u64) -> u64 {
+    let page_unit = unit.max(page_size);
     let unit = if len_max >= page_unit {
         page_unit
     } else {

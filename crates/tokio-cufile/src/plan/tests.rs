@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 const TASK: usize = 64 << 10;
+const PAGE_SIZE: u64 = 4096;
 
 fn aligned_512() -> DirectAlignment {
     DirectAlignment {
@@ -25,6 +26,7 @@ fn request(kind: Kind, file_offset: u64, len: u64) -> Request {
         cached: false,
         task_size: TASK,
         slot_size: TASK,
+        page_size: PAGE_SIZE,
     }
 }
 
@@ -197,6 +199,24 @@ fn a_slot_smaller_than_the_task_size_limits_the_parts_that_use_it() {
 }
 
 #[test]
+fn larger_pages_have_longer_edges() {
+    let page = 64 << 10;
+    let request = Request {
+        place: Place::Host(4096),
+        page_size: page,
+        ..request(Kind::Write, 4096, 2 * page)
+    };
+    assert_eq!(
+        parts(request),
+        [
+            part(request, 4096, page, Lane::Buffered),
+            part(request, page, 2 * page, Lane::DirectInPlace),
+            part(request, 2 * page, 2 * page + 4096, Lane::Buffered),
+        ]
+    );
+}
+
+#[test]
 fn the_edges_of_a_write_are_buffered_and_cut_at_pages() {
     let request = Request {
         place: Place::Host(4096 + 100),
@@ -294,6 +314,7 @@ prop_compose! {
         by_cufile in prop::bool::weighted(0.2),
         task_size in 8192usize..200_000,
         slot_size in 8192usize..200_000,
+        page_size in prop::sample::select(vec![PAGE_SIZE, 64 << 10]),
     ) -> Request {
         // Half of them with an address that agrees with the offset, or in-place parts are rare.
         let address = if agree { file_offset + (address & !8191) } else { address };
@@ -312,6 +333,7 @@ prop_compose! {
             cached,
             task_size,
             slot_size,
+            page_size,
         }
     }
 }
@@ -322,7 +344,7 @@ fn may_be_direct(request: &Request, byte: u64) -> bool {
     else {
         return false;
     };
-    let edge = memory.max(offset).max(PAGE_SIZE);
+    let edge = memory.max(offset).max(request.page_size);
     let page = byte / edge * edge;
     let fills = request.file_offset <= page && page + edge <= request.file_offset + request.len;
     request.kind == Kind::Read || fills
