@@ -312,3 +312,133 @@ impl Budget {
             .shift(1, Standing::Issued, Standing::Free);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Cost = Cost {
+        bytes: 100,
+        slot: None,
+        worker: false,
+    };
+    const LARGE: Cost = Cost {
+        slot: Some(SlotSize::Large),
+        ..PLAIN
+    };
+    const GENERAL: bool = false;
+    const URGENT: bool = true;
+
+    /// Bytes for ten parts, one of them urgent; two large slots, one of them for urgent parts.
+    fn budget() -> Budget {
+        let limit = |capacity, reserve| Limit { capacity, reserve };
+        Budget::new(&Limits {
+            bytes: limit(1000, 100),
+            parts: limit(100, 10),
+            slots: limit(2, 1),
+            small_slots: limit(0, 0),
+            workers: limit(0, 0),
+            queued_max: 1,
+            quiet_limit: std::time::Duration::ZERO,
+        })
+    }
+
+    fn take(budget: &mut Budget, cost: Cost, urgent: bool) {
+        budget.shift(cost, urgent, Standing::Free, Standing::Reserved);
+        budget.shift(cost, urgent, Standing::Reserved, Standing::Issued);
+    }
+
+    fn end(budget: &mut Budget, cost: Cost, urgent: bool, as_what: Standing) {
+        budget.shift(cost, urgent, Standing::Issued, as_what);
+    }
+
+    #[test]
+    fn the_reserve_is_what_urgent_parts_hold_at_most_by_it() {
+        let mut budget = budget();
+        assert!(budget.fits_reserve(PLAIN));
+        take(&mut budget, PLAIN, GENERAL);
+        assert!(budget.fits_reserve(PLAIN), "others take nothing of it");
+        take(&mut budget, PLAIN, URGENT);
+        assert!(!budget.fits_reserve(PLAIN), "it is taken");
+        assert!(budget.fits_urgent(PLAIN) && budget.fits_general(PLAIN));
+        end(&mut budget, PLAIN, GENERAL, Standing::Free);
+        assert!(
+            !budget.fits_reserve(PLAIN),
+            "others give nothing back to it"
+        );
+        end(&mut budget, PLAIN, URGENT, Standing::Free);
+        assert!(budget.fits_reserve(PLAIN));
+    }
+
+    #[test]
+    fn what_urgent_parts_hold_is_not_kept_free_a_second_time() {
+        let mut budget = budget();
+        let most = Cost {
+            bytes: 900,
+            ..PLAIN
+        };
+        let one_more = Cost {
+            bytes: 901,
+            ..PLAIN
+        };
+        assert!(budget.fits_general(most) && !budget.fits_general(one_more));
+        assert!(budget.fits_urgent(one_more));
+        take(&mut budget, PLAIN, URGENT);
+        assert!(budget.fits_general(most));
+        take(&mut budget, most, GENERAL);
+        assert!(!budget.fits_urgent(PLAIN) && !budget.fits_reserve(PLAIN));
+    }
+
+    #[test]
+    fn what_an_urgent_part_lost_is_gone_from_what_is_free_and_not_from_the_reserve() {
+        let mut budget = budget();
+        take(&mut budget, PLAIN, URGENT);
+        end(&mut budget, PLAIN, URGENT, Standing::Quarantined);
+        assert!(budget.fits_reserve(PLAIN));
+        let eight = Cost {
+            bytes: 800,
+            ..PLAIN
+        };
+        assert!(budget.fits_general(eight));
+        let nine = Cost {
+            bytes: 900,
+            ..PLAIN
+        };
+        assert!(!budget.fits_general(nine) && budget.fits_urgent(nine));
+        assert!(!budget.can_ever_fit(nine, GENERAL) && budget.can_ever_fit(nine, URGENT));
+        take(&mut budget, nine, URGENT);
+        assert!(!budget.fits_reserve(PLAIN), "nothing is free");
+    }
+
+    #[test]
+    fn a_part_is_held_up_only_by_what_it_takes() {
+        let mut budget = budget();
+        take(&mut budget, LARGE, URGENT);
+        take(&mut budget, LARGE, GENERAL);
+        end(&mut budget, LARGE, URGENT, Standing::Quarantined);
+        assert!(!budget.fits_general(LARGE) && !budget.fits_urgent(LARGE));
+        assert!(budget.fits_general(PLAIN) && budget.fits_urgent(PLAIN));
+        end(&mut budget, LARGE, GENERAL, Standing::Quarantined);
+        assert!(!budget.can_ever_fit(LARGE, URGENT));
+        assert!(budget.can_ever_fit(PLAIN, GENERAL));
+    }
+
+    #[test]
+    fn more_urgent_slots_than_the_reserve_has_hold_up_no_part_without_one() {
+        let mut budget = budget();
+        take(&mut budget, LARGE, URGENT);
+        end(
+            &mut budget,
+            Cost {
+                slot: None,
+                ..LARGE
+            },
+            URGENT,
+            Standing::Free,
+        );
+        let slot_alone = Cost { bytes: 0, ..LARGE };
+        take(&mut budget, slot_alone, URGENT);
+        assert!(!budget.fits_reserve(LARGE));
+        assert!(budget.fits_reserve(PLAIN));
+    }
+}
