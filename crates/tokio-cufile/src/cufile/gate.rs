@@ -39,30 +39,40 @@ pub(super) fn expects_direct(
 ///
 /// Why it may not.
 pub(super) fn check(version: Option<Version>, proc_dir: &Path) -> Result<(), Absent> {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy().to_ascii_lowercase();
-    if release.contains("microsoft") || release.contains("wsl") {
-        return Err("in WSL libcufile may abort the process".into());
-    }
+    kernel_is_known(&rustix::system::uname().release().to_string_lossy())?;
     let modules = proc_dir.join("modules");
     let reads_modules = version.is_some_and(|version| version >= READS_MODULES);
     if let (true, Err(error)) = (reads_modules, fs::File::open(&modules)) {
         let shown = modules.display();
         return Err(format!("without {shown} this libcufile may never return: {error}").into());
     }
-    for number in 0..=2 {
-        let place = Path::new("/proc/self/fd").join(number.to_string());
-        // Not what it leads to: that may be gone.
-        let is_closed = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-        if fs::symlink_metadata(place).is_err_and(is_closed) && Path::new("/proc/self/fd").exists()
-        {
-            return Err(format!(
-                "descriptor {number} is closed, and libcufile closes or uses whatever has its number"
-            )
-            .into());
-        }
+    standard_descriptors_are_open(Path::new("/proc/self/fd"))
+}
+
+/// The library asserts what udev says of a disk, which in WSL it does not
+/// (<https://github.com/rapidsai/kvikio/issues/11>).
+fn kernel_is_known(release: &str) -> Result<(), Absent> {
+    let release = release.to_ascii_lowercase();
+    if release.contains("microsoft") || release.contains("wsl") {
+        return Err("in WSL libcufile may abort the process".into());
     }
     Ok(())
+}
+
+/// Nothing is said where `descriptors`, the process's, cannot be looked at.
+fn standard_descriptors_are_open(descriptors: &Path) -> Result<(), Absent> {
+    // Not what it leads to: that may be gone.
+    let is_closed = |number: &i32| {
+        let found = fs::symlink_metadata(descriptors.join(number.to_string()));
+        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    match (0..=2).find(is_closed) {
+        Some(number) if descriptors.exists() => Err(format!(
+            "descriptor {number} is closed, and libcufile closes or uses whatever has its number"
+        )
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -87,5 +97,36 @@ mod tests {
         assert!(reason.contains("modules"), "{reason}");
         fs::write(proc_dir.path().join("modules"), "").unwrap();
         assert_eq!(refused(Some(Version(1200))), None);
+    }
+
+    #[test]
+    fn in_wsl_the_library_is_not_opened() {
+        for release in [
+            "5.15.167.4-microsoft-standard-WSL2",
+            "4.4.0-19041-Microsoft",
+        ] {
+            let reason = kernel_is_known(release).unwrap_err();
+            assert!(reason.contains("WSL"), "{reason}");
+        }
+        assert_eq!(kernel_is_known("6.8.0-1015-nvidia"), Ok(()));
+    }
+
+    #[test]
+    fn with_a_standard_descriptor_closed_the_library_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let descriptors = folder.path().join("fd");
+        assert_eq!(standard_descriptors_are_open(&descriptors), Ok(()));
+        fs::create_dir(&descriptors).unwrap();
+        for number in 0..=2 {
+            let reason = standard_descriptors_are_open(&descriptors).unwrap_err();
+            assert!(
+                reason.contains(&format!("descriptor {number} is")),
+                "{reason}"
+            );
+            // To what is gone, as that of a deleted file.
+            let place = descriptors.join(number.to_string());
+            std::os::unix::fs::symlink("/nothing (deleted)", place).unwrap();
+        }
+        assert_eq!(standard_descriptors_are_open(&descriptors), Ok(()));
     }
 }
