@@ -54,6 +54,19 @@ impl Job {
         move || draws.below(blocks) * block
     }
 
+    /// For a job of ranges: the offsets of `count` blocks, each another one, in any order.
+    pub(crate) fn drawn_offsets(&self, count: usize) -> Vec<u64> {
+        let blocks = self.blocks();
+        let mut draws = Draws::new(self.seed);
+        let mut offsets: Vec<u64> = self.offsets().collect();
+        for (index, place) in (0..blocks).enumerate().take(count) {
+            let other = usize::try_from(place + draws.below(blocks - place));
+            offsets.swap(index, other.expect("below the count of the offsets"));
+        }
+        offsets.truncate(count);
+        offsets
+    }
+
     pub(crate) fn duration(&self) -> Duration {
         match self.access {
             Access::Random { duration } => duration,
