@@ -104,3 +104,28 @@ impl Job {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_offsets_are_blocks_of_the_file_and_each_is_another() {
+        let job = Job {
+            access: Access::Read,
+            path: PathBuf::new(),
+            length: 64 << 12,
+            block: 1 << 12,
+            depth: 1,
+            direct: false,
+            seed: 1,
+        };
+        let some = job.drawn_offsets(16);
+        assert_eq!(some, job.drawn_offsets(16), "the seed says which");
+        let mut all = job.drawn_offsets(64);
+        assert_eq!(some, all[..16]);
+        assert_ne!(some, job.offsets().take(16).collect::<Vec<_>>());
+        all.sort_unstable();
+        assert_eq!(all, job.offsets().collect::<Vec<_>>());
+    }
+}

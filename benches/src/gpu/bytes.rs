@@ -65,3 +65,24 @@ pub(super) fn are_blocks(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_byte_of_a_block_is_found_and_its_offset_told() {
+        const BLOCK: usize = 16;
+        let offsets = [32, 0, 48];
+        let mut bytes = vec![0; BLOCK * offsets.len()];
+        for (block, offset) in bytes.chunks_mut(BLOCK).zip(offsets) {
+            data::fill(7, offset, block);
+        }
+        assert!(are_blocks(7, BLOCK, &offsets, 0, &bytes).is_ok());
+        // What is read back may begin anywhere.
+        assert!(are_blocks(7, BLOCK, &offsets, BLOCK, &bytes[BLOCK..]).is_ok());
+        bytes[2 * BLOCK + 5] ^= 1;
+        let error = are_blocks(7, BLOCK, &offsets, BLOCK, &bytes[BLOCK..]).unwrap_err();
+        assert_eq!(error.to_string(), "the block at 32 is not the file's at 48");
+    }
+}
