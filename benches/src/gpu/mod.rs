@@ -89,6 +89,9 @@ fn circumstances(device: &DeviceInfo) -> Vec<(String, String)> {
 
 fn job(args: &Args, access: Access, block: usize, depth: usize) -> Result<Job> {
     let file = data_file(args)?;
+    if !file.length.is_multiple_of(block as u64) {
+        return Err("--size is not a whole number of blocks".into());
+    }
     Ok(Job {
         access,
         path: file.path,

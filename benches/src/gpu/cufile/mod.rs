@@ -17,7 +17,9 @@ mod threads;
 use std::sync::Arc;
 
 use measure::report::Figure;
-use tokio_cufile::{CacheMode, CompatMode, Config, CuFileConfig, DeviceInfo, EngineBuilder};
+use tokio_cufile::{
+    CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, DeviceInfo, EngineBuilder,
+};
 
 use self::batch::Batches;
 use self::session::{Session, builder};
@@ -75,8 +77,9 @@ struct Field<'a> {
 }
 
 pub(super) fn run(args: &Args, device: &DeviceInfo) -> Result<()> {
-    // `TOKIO_CUFILE_LIBCUFILE` chooses the library.
+    // `TOKIO_CUFILE_LIBCUFILE` chooses the library. It does not count: nobody shuts it down.
     let mut config = Config::from_env()?.cufile;
+    config.stats = CuFileStats::Off;
     config.proc_dir.clone_from(&args.proc_dir);
     let session = Session::open(device.ordinal, &config).map_err(|error| error.to_string());
     let field = Field {
