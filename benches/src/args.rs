@@ -30,6 +30,16 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) depth: Option<usize>,
 
+    /// cuFile: KiB of a plain call and of a part of ours, or of a range; a power of two, the workload's
+    /// own if left out
+    #[arg(long, value_parser = block)]
+    pub(crate) block: Option<usize>,
+
+    /// cuFile: where the list of kernel modules and nvidia-fs are looked for; beside the simulated
+    /// libcufile a folder with an empty `modules`, where the system has no such list
+    #[arg(long, default_value = "/proc")]
+    pub(crate) proc_dir: PathBuf,
+
     /// Operations of the queue workload (100,000 if left out) and of the drop storm (10,000)
     #[arg(long)]
     pub(crate) operations: Option<usize>,
@@ -67,6 +77,14 @@ pub(crate) struct Args {
     pub(crate) python: PathBuf,
 }
 
+/// Bytes of so many KiB.
+fn block(kib: &str) -> Result<usize, String> {
+    match kib.parse::<usize>() {
+        Ok(kib) if kib.is_power_of_two() && (4..=64 << 10).contains(&kib) => Ok(kib << 10),
+        _ => Err("it is a power of two, from 4 to 65536".to_owned()),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
     /// A file that is not in the page cache, 2 MiB x 8, around the cache
@@ -95,6 +113,15 @@ pub(crate) enum Workload {
     /// To the GPU: 4 KiB at random offsets
     #[value(name = "gpu-random-4k")]
     GpuRandom4k,
+    /// To the GPU by cuFile: a file that is in the page cache, 4 MiB a call
+    GpuCufileWarmRead,
+    /// To the GPU by cuFile: a file that is not in the page cache, 4 MiB a call
+    GpuCufileColdRead,
+    /// From the GPU by cuFile over the blocks of a file that exists, 4 MiB a call, and fdatasync
+    GpuCufileWrite,
+    /// To the GPU by cuFile: many blocks at random offsets of a file that is in the page cache, of
+    /// 4 KiB, 64 KiB and 1 MiB
+    GpuCufileRanges,
     /// Reads and writes of device memory whose futures are dropped at any time: is every other byte
     /// what it was, and everything home?
     GpuDropStorm,

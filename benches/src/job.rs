@@ -54,6 +54,19 @@ impl Job {
         move || draws.below(blocks) * block
     }
 
+    /// For a job of ranges: the offsets of `count` blocks, each another one, in any order.
+    pub(crate) fn drawn_offsets(&self, count: usize) -> Vec<u64> {
+        let blocks = self.blocks();
+        let mut draws = Draws::new(self.seed);
+        let mut offsets: Vec<u64> = self.offsets().collect();
+        for (index, place) in (0..blocks).enumerate().take(count) {
+            let other = usize::try_from(place + draws.below(blocks - place));
+            offsets.swap(index, other.expect("below the count of the offsets"));
+        }
+        offsets.truncate(count);
+        offsets
+    }
+
     pub(crate) fn duration(&self) -> Duration {
         match self.access {
             Access::Random { duration } => duration,
@@ -89,5 +102,30 @@ impl Job {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_offsets_are_blocks_of_the_file_and_each_is_another() {
+        let job = Job {
+            access: Access::Read,
+            path: PathBuf::new(),
+            length: 64 << 12,
+            block: 1 << 12,
+            depth: 1,
+            direct: false,
+            seed: 1,
+        };
+        let some = job.drawn_offsets(16);
+        assert_eq!(some, job.drawn_offsets(16), "the seed says which");
+        let mut all = job.drawn_offsets(64);
+        assert_eq!(some, all[..16]);
+        assert_ne!(some, job.offsets().take(16).collect::<Vec<_>>());
+        all.sort_unstable();
+        assert_eq!(all, job.offsets().collect::<Vec<_>>());
     }
 }

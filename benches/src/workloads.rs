@@ -51,6 +51,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         | Workload::GpuWarmRead
         | Workload::GpuDurableWrite
         | Workload::GpuRandom4k
+        | Workload::GpuCufileWarmRead
+        | Workload::GpuCufileColdRead
+        | Workload::GpuCufileWrite
+        | Workload::GpuCufileRanges
         | Workload::GpuDropStorm => gpu::run(args),
     }
 }

@@ -1,5 +1,7 @@
 //! The workloads with a GPU: which contestants do what, and which figures matter.
 
+mod bytes;
+mod cufile;
 mod kvikio;
 mod ours;
 mod pinned;
@@ -61,6 +63,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             contests(args, depths.into_iter().map(contest))
         }
         Workload::GpuDropStorm => storm::run(args, &device),
+        Workload::GpuCufileWarmRead
+        | Workload::GpuCufileColdRead
+        | Workload::GpuCufileWrite
+        | Workload::GpuCufileRanges => cufile::run(args, &device),
         _ => contests(args, [cold_read(args, &device)]),
     }
 }
@@ -83,6 +89,9 @@ fn circumstances(device: &DeviceInfo) -> Vec<(String, String)> {
 
 fn job(args: &Args, access: Access, block: usize, depth: usize) -> Result<Job> {
     let file = data_file(args)?;
+    if !file.length.is_multiple_of(block as u64) {
+        return Err("--size is not a whole number of blocks".into());
+    }
     Ok(Job {
         access,
         path: file.path,
@@ -92,6 +101,17 @@ fn job(args: &Args, access: Access, block: usize, depth: usize) -> Result<Job> {
         direct: true,
         seed: args.seed,
     })
+}
+
+/// The job of writing over a copy of the data file.
+fn write_job(args: &Args, block: usize, depth: usize) -> Result<Job> {
+    let access = Access::Write { new_file: false };
+    let mut job = job(args, access, block, depth)?;
+    let data = job.path.clone();
+    // Not over the data that others read. The copy has all its blocks.
+    job.path = data.with_file_name("written.bin");
+    std::fs::copy(&data, &job.path)?;
+    Ok(job)
 }
 
 /// The engine at its defaults, with threads for copies, and without a ring.
@@ -170,12 +190,7 @@ fn warm_read(args: &Args, device: &DeviceInfo) -> Result<Contest> {
 
 fn durable_write(args: &Args, device: &DeviceInfo) -> Result<Contest> {
     let depth = args.depth.unwrap_or(LARGE_DEPTH);
-    let access = Access::Write { new_file: false };
-    let mut job = job(args, access, LARGE_BLOCK, depth)?;
-    let data = job.path.clone();
-    // Not over the data that others read. The copy has all its blocks.
-    job.path = data.with_file_name("written.bin");
-    std::fs::copy(&data, &job.path)?;
+    let job = write_job(args, LARGE_BLOCK, depth)?;
     let mut entries = vec![ring::entry()];
     entries.extend(sequential(device.ordinal));
     entries.push(pinned::entry(device.ordinal, LARGE_BLOCK));

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use measure::data;
 use measure::report::Sample;
 use measure::usage::{Usage, Window};
 use tokio::runtime::Runtime;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, DeviceBuffer, DevicePart, Engine, EngineBuilder, ErrorKind, OpenOptions,
+    AsyncCuFile, CacheMode, DeviceBuffer, DevicePart, Engine, EngineBuilder, ErrorKind, FileRange,
+    OpenOptions,
 };
 
+use super::bytes;
 use crate::Result;
 use crate::contest::{Entry, Runner};
 use crate::engines::{self, nanos, sample, whole};
@@ -25,37 +26,57 @@ pub(super) enum Shape {
     Requests,
     /// One request for everything, split by the engine as it sees fit.
     Whole,
+    /// One request for so many blocks at random offsets, each at its place in the buffer.
+    Ranges(usize),
 }
 
-/// What is read back at once to be checked.
-const CHECKED: usize = 64 << 20;
+/// What is set for one contestant; all else is the default.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) builder: EngineBuilder,
+    pub(super) shape: Shape,
+    pub(super) cache: CacheMode,
+    /// The buffer is registered with cuFile.
+    pub(super) registered: bool,
+}
+
+impl Settings {
+    pub(super) const fn new(builder: EngineBuilder, shape: Shape) -> Self {
+        Self {
+            builder,
+            shape,
+            cache: CacheMode::Auto,
+            registered: false,
+        }
+    }
+
+    pub(super) fn entry(self, name: &str, device: u32) -> Entry {
+        let of = name.to_owned();
+        Entry::new(name, move |job| Ours::prepare(job, &of, device, &self))
+    }
+}
 
 /// Each contestant that writes has bytes of its own, so that a check does not find another's.
-static WRITERS: AtomicU64 = AtomicU64::new(1 << 32);
+pub(super) static WRITERS: AtomicU64 = AtomicU64::new(1 << 32);
 
 pub(super) fn entry(name: &str, device: u32, builder: EngineBuilder, shape: Shape) -> Entry {
-    Entry::new(name, move |job| {
-        Ours::prepare(job, device, builder.clone(), shape, CacheMode::Auto)
-    })
+    Settings::new(builder, shape).entry(name, device)
 }
 
 /// Requests of a block that do not ask whether the page cache has it.
 pub(super) fn direct(name: &str, device: u32, builder: EngineBuilder) -> Entry {
-    Entry::new(name, move |job| {
-        Ours::prepare(
-            job,
-            device,
-            builder.clone(),
-            Shape::Requests,
-            CacheMode::Direct,
-        )
-    })
+    let settings = Settings {
+        cache: CacheMode::Direct,
+        ..Settings::new(builder, Shape::Requests)
+    };
+    settings.entry(name, device)
 }
 
 /// Blocks that nobody has taken yet, last first: they are taken from the end.
 type Parts = Arc<Mutex<Vec<(u64, DevicePart)>>>;
 
 struct Ours {
+    name: String,
     job: Job,
     shape: Shape,
     runtime: Runtime,
@@ -63,19 +84,13 @@ struct Ours {
     file: Arc<AsyncCuFile>,
     /// All of the file, or a block for each random read in flight. Gone after an error.
     buffer: Option<DeviceBuffer>,
-    /// Which block of the file each block of the buffer has, after random reads.
+    /// Which block of the file each block of the buffer has, after random reads and ranges.
     last: Vec<u64>,
 }
 
 impl Ours {
-    fn prepare(
-        job: &Job,
-        device: u32,
-        builder: EngineBuilder,
-        shape: Shape,
-        cache: CacheMode,
-    ) -> Result<Box<dyn Runner>> {
-        let engine = match builder.build_blocking() {
+    fn prepare(job: &Job, name: &str, device: u32, how: &Settings) -> Result<Box<dyn Runner>> {
+        let engine = match how.builder.clone().build_blocking() {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 return Err(error.reason().into());
             }
@@ -85,23 +100,28 @@ impl Ours {
         if job.is_write() {
             job.seed += WRITERS.fetch_add(1, Ordering::Relaxed);
         }
-        let length = match job.access {
-            Access::Random { .. } => job.block * job.depth,
-            Access::Read | Access::Write { .. } => job.length_in_memory(),
+        let length = match (how.shape, job.access) {
+            (Shape::Ranges(count), _) => job.block * count,
+            (_, Access::Random { .. }) => job.block * job.depth,
+            (_, Access::Read | Access::Write { .. }) => job.length_in_memory(),
         };
         let runtime = engines::runtime()?;
         let options = OpenOptions::new()
-            .cache(cache)
+            .cache(how.cache)
             .read(!job.is_write())
             .write(job.is_write());
         let file = Arc::new(runtime.block_on(options.open(&engine, &job.path))?);
         let mut buffer = runtime.block_on(DeviceBuffer::new(&engine, device, length))?;
         if job.is_write() {
-            buffer = runtime.block_on(fill(&engine, buffer, job.seed))?;
+            buffer = runtime.block_on(bytes::fill(&engine, buffer, job.seed))?;
+        }
+        if how.registered {
+            runtime.block_on(buffer.register(&engine))?;
         }
         Ok(Box::new(Self {
+            name: name.to_owned(),
             job,
-            shape,
+            shape: how.shape,
             runtime,
             engine,
             file,
@@ -197,61 +217,35 @@ impl Ours {
         Ok(sample(&self.job, latencies.len() as u64, usage, latencies))
     }
 
-    /// Reads all of the buffer back and gives it piece by piece, with where each piece begins.
-    fn read_back(&mut self, mut each: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
-        let mut buffer = self.take_buffer()?;
-        for start in (0..buffer.len()).step_by(CHECKED) {
-            let end = buffer.len().min(start + CHECKED);
-            let copied = buffer.copy_to_host(&self.engine, start..end);
-            let (back, bytes) = self.runtime.block_on(copied)?;
-            buffer = back;
-            each(start, &bytes)?;
-        }
-        self.buffer = Some(buffer);
-        Ok(())
-    }
-
-    fn check_read(&mut self) -> Result<()> {
-        let seed = self.job.seed;
-        self.read_back(|start, bytes| {
-            let difference = data::first_difference(seed, start as u64, bytes);
-            difference.map_or(Ok(()), |at| {
-                Err(format!("byte {at} in device memory is not the file's").into())
-            })
-        })?;
-        // What the next runs do not write is found by the next check.
+    fn ranges(&mut self, count: usize) -> Result<Sample> {
+        let offsets = self.job.drawn_offsets(count);
+        let block = self.job.block;
+        let range = |(index, &file_offset): (usize, &u64)| FileRange {
+            file_offset,
+            len: block,
+            buf_offset: index * block,
+        };
+        let ranges: Vec<FileRange> = offsets.iter().enumerate().map(range).collect();
         let buffer = self.take_buffer()?;
-        let wiped = fill(&self.engine, buffer, !seed);
-        self.buffer = Some(self.runtime.block_on(wiped)?);
+        let file = Arc::clone(&self.file);
+        let (buffer, usage) = self.runtime.block_on(async move {
+            let window = Window::open();
+            let done = file.read_ranges(buffer, ranges).await?;
+            Ok::<_, tokio_cufile::Error>((done.buf, window.close()))
+        })?;
+        self.buffer = Some(buffer);
+        self.last = offsets;
+        Ok(sample(&self.job, count as u64, usage, Vec::new()))
+    }
+
+    /// Reads all of the buffer back, and wipes it: what the next runs do not write is found by the
+    /// next check.
+    fn check_buffer(&mut self, each: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let buffer = self.take_buffer()?;
+        let checked = bytes::check_and_wipe(&self.engine, buffer, self.job.seed, each);
+        self.buffer = Some(self.runtime.block_on(checked)?);
         Ok(())
     }
-
-    fn check_random(&mut self) -> Result<()> {
-        let (seed, block) = (self.job.seed, self.job.block);
-        let last = std::mem::take(&mut self.last);
-        self.read_back(|start, bytes| {
-            for (bytes, offset) in bytes.chunks(block).zip(&last[start / block..]) {
-                if data::first_difference(seed, *offset, bytes).is_some() {
-                    return Err(format!("a block is not the file's at {offset}").into());
-                }
-            }
-            Ok(())
-        })
-    }
-}
-
-/// Random bytes into all of a device's buffer.
-async fn fill(
-    engine: &Engine,
-    mut buffer: DeviceBuffer,
-    seed: u64,
-) -> tokio_cufile::Result<DeviceBuffer> {
-    for start in (0..buffer.len()).step_by(CHECKED) {
-        let mut bytes = vec![0; CHECKED.min(buffer.len() - start)];
-        data::fill(seed, start as u64, &mut bytes);
-        buffer = buffer.copy_from_host(engine, start, bytes).await?;
-    }
-    Ok(buffer)
 }
 
 async fn lane(file: Arc<AsyncCuFile>, parts: Parts, write: bool) -> Result<()> {
@@ -293,6 +287,7 @@ async fn random_lane(
 impl Runner for Ours {
     fn run(&mut self, round: u64) -> Result<Sample> {
         let usage = match (self.job.access, self.shape) {
+            (_, Shape::Ranges(count)) => return self.ranges(count),
             (Access::Random { .. }, _) => return self.random(round),
             (_, Shape::Requests) => self.requests()?,
             (_, Shape::Whole) => self.one_request()?,
@@ -301,13 +296,22 @@ impl Runner for Ours {
     }
 
     fn check(&mut self) -> Result<()> {
-        match self.job.access {
-            Access::Read => self.check_read(),
-            Access::Random { .. } => self.check_random(),
-            Access::Write { .. } => {
-                let bytes = std::fs::read(&self.job.path)?;
-                engines::ours::check_bytes(&self.job, &bytes)
+        let (seed, block) = (self.job.seed, self.job.block);
+        let last = std::mem::take(&mut self.last);
+        match (self.job.access, self.shape) {
+            (Access::Random { .. }, _) | (_, Shape::Ranges(_)) => {
+                self.check_buffer(|start, read| bytes::are_blocks(seed, block, &last, start, read))
+            }
+            (Access::Read, _) => self.check_buffer(|start, read| bytes::are(seed, start, read)),
+            (Access::Write { .. }, _) => {
+                let written = std::fs::read(&self.job.path)?;
+                engines::ours::check_bytes(&self.job, &written)
             }
         }
+    }
+
+    fn about(&self) -> Option<(String, String)> {
+        let route = self.file.route().resolved.to_string();
+        Some((format!("\"{}\" by", self.name), route))
     }
 }
