@@ -104,29 +104,25 @@ fn median(looks: &[Look], of: Figure) -> u64 {
 }
 
 impl fmt::Display for Footprint {
+    /// Each figure after the warm-up, at a quarter, half and three quarters of the run, and at its end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let first = self.0.get(WARM_UP).or_else(|| self.0.first());
-        let (Some(first), Some(last)) = (first, self.0.last()) else {
+        let Some(last) = self.0.len().checked_sub(1) else {
             return f.write_str("footprint: not looked at");
         };
-        let most = self.0.iter().map(|look| look.resident).max().unwrap_or(0);
-        let mib = |bytes: u64| bytes >> 20;
-        write!(
-            f,
-            "footprint after {} engines and after {}: rss={}->{} MiB (most {}) \
-             locked={}->{} fds={}->{} threads={}->{}",
-            self.0.len().min(WARM_UP + 1),
-            self.0.len(),
-            mib(first.resident),
-            mib(last.resident),
-            mib(most),
-            first.locked,
-            last.locked,
-            first.descriptors,
-            last.descriptors,
-            first.threads,
-            last.threads,
-        )
+        let first = WARM_UP.min(last);
+        let at = [0, 1, 2, 3, 4].map(|quarter| first + (last - first) * quarter / 4);
+        let figures: [(&str, Figure); 4] = [
+            ("rss_kib", |look| look.resident >> 10),
+            ("locked", |look| look.locked),
+            ("fds", |look| look.descriptors),
+            ("threads", |look| look.threads),
+        ];
+        write!(f, "footprint after {} engines:", self.0.len())?;
+        for (name, of) in figures {
+            let values = at.map(|at| of(&self.0[at]).to_string());
+            write!(f, " {name}={}", values.join(","))?;
+        }
+        Ok(())
     }
 }
 
