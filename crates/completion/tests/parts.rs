@@ -201,6 +201,26 @@ fn a_part_lost_by_name_quarantines_the_operation() {
 }
 
 #[test]
+fn a_part_that_does_not_start_any_more_makes_room_for_the_next() {
+    let world = World::<WhenQuiet>::new(Limits {
+        parts: limit(1, 0),
+        ..limits()
+    });
+    let first = world.submit(Want::read(&[10]));
+    let mut second = world.submit(Want::read(&[10]));
+    let part = world.take_part().expect("there is room for one");
+    first.cancel();
+    assert_eq!(world.waiting(), 0);
+    assert!(part.start().is_none());
+    assert_eq!(world.waiting(), 1);
+    world.run();
+    assert_eq!(second.outcome().ending, Ending::Done);
+    drop(first);
+    world.dispose();
+    world.assert_all_free(0);
+}
+
+#[test]
 fn a_part_dropped_unstarted_stops_its_operation_without_a_trace() {
     let world = world();
     let mut job = world.submit(Want::read(&[10, 10]));

@@ -53,6 +53,19 @@ fn closing_admission_lets_what_is_live_go_on() {
 }
 
 #[test]
+fn what_waits_for_disposal_is_not_finished() {
+    let world = world();
+    let mut job = world.submit(Want::read(&[8]));
+    world.run();
+    job.drop_future();
+    world.core.close_admission();
+    assert!(!world.core.is_finished());
+    world.dispose();
+    assert!(world.core.is_finished());
+    job.memory.assert_released();
+}
+
+#[test]
 fn stop_all_withdraws_what_is_queued_and_drains_what_is_issued() {
     let world = World::<WhenQuiet>::new(Limits {
         parts: limit(2, 0),
