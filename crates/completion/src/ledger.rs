@@ -192,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn a_barrier_that_was_withdrawn_is_not_opened() {
+        let ledger = Ledger::<()>::new(Path::new("file").into());
+        let write = ledger.begin();
+        assert!(ledger.wait(7) && ledger.wait(8));
+        ledger.forget(7);
+        assert_eq!(ledger.finish(write), [8]);
+    }
+
+    #[test]
     fn an_unread_loss_is_given_out_when_the_file_goes_and_a_read_one_is_not() {
         let unread = Ledger::new(Path::new("file").into());
         assert_eq!(unread.record(Loss::<()>::Torn, 0), None);
