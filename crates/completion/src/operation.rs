@@ -314,10 +314,6 @@ impl<D: Domain> State<D> {
         self.started > 0
     }
 
-    pub(crate) const fn set_exhausted(&mut self) {
-        self.exhausted = true;
-    }
-
     pub(crate) fn part_granted(&mut self, end: u64, last: bool) {
         assert!(
             !self.is_stopping(),
@@ -373,6 +369,11 @@ impl<D: Domain> State<D> {
     /// Ends a quiet operation. The first failure by offset wins; a stop that came too late to
     /// keep anything from being issued changes nothing.
     pub(crate) fn end(&mut self) {
+        let of_parts = (self.unstarted, self.holding);
+        assert!(
+            self.in_flight > 0 || of_parts == (0, 0),
+            "without parts: (unstarted, holding) is {of_parts:?}"
+        );
         let kept_from = self.stop.filter(|_| !self.exhausted && !self.ended_early);
         let ending = match (self.failure.take(), kept_from, self.refusal) {
             (Some((offset, fault)), ..) => Ending::Failed { offset, fault },

@@ -248,7 +248,6 @@ impl<D: Domain> Inner<D> {
         let Some(head) = rest.next() else {
             // Kept, since it is not to be dropped under the lock.
             state.waiting_parts = Some(rest);
-            state.set_exhausted();
             state.end();
             return self.settle(operation, state, effects);
         };
