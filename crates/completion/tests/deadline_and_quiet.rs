@@ -54,6 +54,18 @@ fn a_deadline_lets_go_of_what_was_granted_and_not_started() {
 }
 
 #[test]
+fn an_operation_that_has_ended_leaves_no_alarm_behind() {
+    let world = world();
+    let mut early = world.submit(Want::read(&[8]).deadline(10));
+    world.run();
+    assert_eq!(early.outcome().ending, Ending::Done);
+    let late = world.submit(Want::read(&[8]).deadline(20));
+    assert_eq!(world.outside.seen().alarm, Some(20), "the next one");
+    world.run();
+    drop(late);
+}
+
+#[test]
 fn a_deadline_waits_for_what_was_issued() {
     scenarios::memory_outlives_a_deadline::<WhenQuiet>();
 }

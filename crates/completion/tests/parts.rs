@@ -6,8 +6,9 @@
 mod support;
 
 use support::hardware::outcome;
+use support::wakers::Counter;
 use support::{Tally, Want, World, limit, limits, scenarios};
-use tokio_cufile_completion::{Ending, Limits, PartKey, StopReason, WhenQuiet};
+use tokio_cufile_completion::{Ending, Limits, PartKey, StopReason, Wakers, WhenQuiet};
 
 fn world() -> World<WhenQuiet> {
     World::new(limits())
@@ -162,6 +163,24 @@ fn more_bytes_than_asked_for_quarantine_the_operation() {
     );
     job.memory.assert_held();
     world.assert_all_free(1);
+}
+
+#[test]
+fn parts_that_end_together_wake_when_the_backend_says_so() {
+    let world = world();
+    let mut job = world.submit(Want::read(&[10]));
+    let (counter, waker) = Counter::new();
+    assert!(job.poll_with(&waker).is_none());
+    let part = world.take_part().expect("there is room");
+    assert_eq!(part.task().map(|task| task.len), Some(10));
+    let (ticket, _) = part.start().expect("nobody stopped it");
+    let mut wakers = Wakers::new();
+    ticket.finish_with(outcome(10, None), &mut wakers);
+    assert_eq!(counter.wakes(), 0);
+    wakers.wake();
+    assert_eq!(counter.wakes(), 1);
+    assert_eq!(job.outcome().ending, Ending::Done);
+    world.assert_all_free(0);
 }
 
 #[test]

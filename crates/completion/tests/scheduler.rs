@@ -183,6 +183,33 @@ fn urgent_has_a_reserve_that_nobody_else_can_take() {
 }
 
 #[test]
+fn while_a_starving_part_gathers_permits_urgent_ones_have_the_reserve_and_no_more() {
+    let world = World::<WhenQuiet>::new(Limits {
+        bytes: limit(1000, 100),
+        parts: limit(4, 1),
+        ..limits()
+    });
+    let holder = world.submit(Want::read(&[600]));
+    let held = world.start();
+    let large = world.submit(Want::read(&[900]).class(Class::Bulk));
+    let urgent = |len| world.submit(Want::read(&[len]).class(Class::Urgent));
+    // Until the large part is next.
+    for _ in 0..PASSED_OVER_MAX {
+        let small = urgent(1);
+        world.start().finish();
+        drop(small);
+    }
+    let beyond = urgent(101);
+    assert_eq!(world.waiting(), 0, "it would set the large part back");
+    drop(beyond);
+    let within = urgent(100);
+    world.start().finish();
+    held.finish();
+    assert_eq!(world.start().task.len, 900);
+    drop((holder, large, within));
+}
+
+#[test]
 fn slots_in_reserve_are_for_urgent_only() {
     let world = World::<WhenQuiet>::new(Limits {
         slots: limit(2, 1),
