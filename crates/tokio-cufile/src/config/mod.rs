@@ -5,7 +5,7 @@ mod env;
 
 use std::time::Duration;
 
-pub use self::cufile::{CuFileConfig, CuFileStats};
+pub use self::cufile::{CuFileCalls, CuFileConfig, CuFileStats};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Which backend serves a file.
