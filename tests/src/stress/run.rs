@@ -120,7 +120,7 @@ async fn epochs(
     }
     let mut points = Point::ALL[..5].to_vec();
     // Between disk and copy is inside of cuFile.
-    points.retain(|&point| args.backend != Backend::Cufile || point != Point::Between);
+    points.retain(|&point| !args.backend.is_cufile() || point != Point::Between);
     Ok(counts.missed(&expected, &points))
 }
 
