@@ -30,8 +30,10 @@ pub enum CuFileCalls {
     /// [`num_threads`](crate::Config::num_threads) are in flight at once.
     #[default]
     Sync,
-    /// `cuFileReadAsync` and `cuFileWriteAsync`, in a few CUDA streams of the engine's own: more parts
-    /// are in flight than there are threads, as many as their budget allows and 128 at most.
+    /// `cuFileReadAsync` and `cuFileWriteAsync`, in a few CUDA streams of the engine's own. A thread waits
+    /// only while a stream is full, so with a ring as many parts are in flight as `num_threads` and
+    /// [`queue_depth`](crate::Config::queue_depth) together say: 128 at most in the streams of a process;
+    /// those beyond go by synchronous calls.
     ///
     /// - Parts in one stream come one after the other: an urgent one waits for those before it. In one that
     ///   is stuck they wait for ever; once an operation in it was given up, nothing more is put there.
