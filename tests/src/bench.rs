@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, CompatMode, CuFileConfig, DataPath, Engine, EngineBuilder, IoEngine,
-    OpenOptions, PathBytes,
+    AsyncCuFile, CacheMode, CompatMode, CuFileCalls, CuFileConfig, DataPath, Engine, EngineBuilder,
+    IoEngine, OpenOptions, PathBytes,
 };
 
 use crate::sim;
@@ -28,6 +28,8 @@ pub struct Subject {
     pub compat_mode: CompatMode,
     /// And the compat backend's engine.
     pub io: IoEngine,
+    /// And cuFile's calls.
+    pub calls: CuFileCalls,
     /// The path of bytes that go around the page cache.
     pub direct: DataPath,
     /// The path of bytes that go through it by choice.
@@ -41,6 +43,7 @@ pub fn subjects() -> Vec<Subject> {
         name: "pool",
         compat_mode: CompatMode::On,
         io: IoEngine::Pool,
+        calls: CuFileCalls::Sync,
         direct: DataPath::PoolDirect,
         cached: DataPath::PoolCached,
     };
@@ -48,22 +51,39 @@ pub fn subjects() -> Vec<Subject> {
         name: "uring",
         compat_mode: CompatMode::On,
         io: IoEngine::Uring,
+        calls: CuFileCalls::Sync,
         direct: DataPath::UringDirect,
         cached: DataPath::PoolCached,
     };
     vec![pool, uring]
 }
 
-/// cuFile for whatever it takes, where it is simulated.
+/// cuFile for whatever it takes, by each kind of its calls, where it is simulated.
 #[must_use]
-pub fn cufile() -> Option<Subject> {
-    sim::is_asked_for().then_some(Subject {
-        name: "cufile",
+pub fn cufile() -> Vec<Subject> {
+    let by = |name, calls| Subject {
+        name,
         compat_mode: CompatMode::Off,
         io: IoEngine::Pool,
+        calls,
         direct: DataPath::CufileUnverified,
         cached: DataPath::CufileUnverified,
-    })
+    };
+    let all = [
+        by("cufile", CuFileCalls::Sync),
+        by("cufile in streams", CuFileCalls::Stream),
+    ];
+    all.into_iter().filter(|_| sim::is_asked_for()).collect()
+}
+
+impl Subject {
+    /// The settings that select it.
+    pub fn builder(&self) -> EngineBuilder {
+        let mut cufile = simulated_cufile();
+        cufile.calls = self.calls;
+        let builder = Engine::builder().io(self.io).cufile(cufile);
+        builder.compat_mode(self.compat_mode)
+    }
 }
 
 /// One engine with one set of settings.
@@ -97,9 +117,7 @@ fn setups_of(subjects: &[Subject]) -> Vec<Setup> {
     let mut setups = Vec::new();
     for &subject in subjects {
         let mut add = |name: &str, cache, change: fn(EngineBuilder) -> EngineBuilder| {
-            let builder = Engine::builder().io(subject.io).cache(cache);
-            let builder = builder.compat_mode(subject.compat_mode);
-            let builder = builder.cufile(simulated_cufile());
+            let builder = subject.builder().cache(cache);
             setups.push(Setup {
                 name: format!("{} {name}", subject.name),
                 subject,

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use tokio_cufile::{
-    AsyncCuFile, CompatMode, CuFileConfig, DeviceBuffer, Engine, EngineBuilder, Enqueue, IoBuf,
-    OpenOptions, Transfer,
+    AsyncCuFile, CompatMode, CuFileCalls, CuFileConfig, DeviceBuffer, Engine, EngineBuilder,
+    Enqueue, IoBuf, OpenOptions, Transfer,
 };
 use xtask::simulator;
 
@@ -181,6 +181,13 @@ pub fn with_nvidia_fs(directory: &Path) -> CuFileConfig {
     config
 }
 
+/// An engine whose parts of device memory go by streams of its own.
+pub fn by_streams(builder: EngineBuilder) -> EngineBuilder {
+    let mut config = bench::simulated_cufile();
+    config.calls = CuFileCalls::Stream;
+    builder.cufile(config)
+}
+
 /// An engine that uses cuFile, a device, and a directory.
 #[derive(Debug)]
 pub struct Bed {
@@ -196,7 +203,7 @@ pub struct Bed {
 }
 
 /// What a bed counts from its beginning on.
-const COUNTED: [&str; 10] = [
+const COUNTED: [&str; 12] = [
     FIRED,
     "cuFileDriverOpen",
     "cuFileDriverClose_v2",
@@ -207,6 +214,8 @@ const COUNTED: [&str; 10] = [
     "cuFileWrite",
     "cuFileReadAsync",
     "cuFileWriteAsync",
+    "cuFileStreamRegister",
+    "cuFileStreamDeregister",
 ];
 
 const FIRED: &str = "faults fired";
@@ -322,8 +331,7 @@ impl Bed {
     pub fn end(self) {
         block_on(bench::assert_all_home(&self.engine));
         let stats = self.cufile.report();
-        let left = (stats.opens, stats.files, stats.buffers);
-        assert_eq!(left, (0, 0, 0), "{stats:?}");
+        assert_eq!((stats.opens, stats.live()), (0, 0), "{stats:?}");
         drop(self.engine);
         self.cufile.assert_no_harm();
         self.device.assert_all_gone();

@@ -16,11 +16,11 @@ use std::pin::Pin;
 
 use proptest::prelude::any;
 use tokio_cufile::{
-    AsyncCuFile, CompatMode, DeviceBuffer, DevicePart, EngineBuilder, ErrorKind, FileRange,
-    Transfer,
+    AsyncCuFile, CompatMode, CuFileCalls, DeviceBuffer, DevicePart, EngineBuilder, ErrorKind,
+    FileRange, Transfer,
 };
 use tokio_cufile_tests::bench::{self, block_on};
-use tokio_cufile_tests::cufile::{self, enqueue};
+use tokio_cufile_tests::cufile::{self, by_streams, enqueue};
 use tokio_cufile_tests::life::{poll_once, until};
 use tokio_cufile_tests::{Bed, Sim, World, gpu, pattern, random};
 
@@ -306,28 +306,54 @@ fn a_storm_of_drops_touches_nobody_elses_bytes() {
 }
 
 #[test]
+fn a_storm_in_the_engines_own_streams_touches_nobody_elses_bytes() {
+    let Some(sim) = Sim::need() else { return };
+    let home = tempfile::tempdir_in(bench::disk()).unwrap();
+    random::check(12, &any::<u64>(), |seed| {
+        let bed = Bed::on(sim, home.path(), |builder| by_streams(small(builder)));
+        run(bed, seed);
+    });
+}
+
+#[test]
 fn a_storm_over_both_backends_touches_nobody_elses_bytes() {
     let Some(here) = World::new().by("nvidia-fs").enter() else {
         return;
     };
     let sim = Sim::need().unwrap();
-    let automatic = |builder: EngineBuilder, here: &Path| {
+    let automatic = |builder: EngineBuilder, here: &Path, calls: CuFileCalls| {
         let mut config = cufile::with_nvidia_fs(here);
         config.gds_threshold = 2 * PAGE;
+        config.calls = calls;
         small(builder).compat_mode(CompatMode::Auto).cufile(config)
     };
     random::check(8, &any::<u64>(), |seed| {
-        let bed = Bed::on(sim, &here, |builder| automatic(builder, &here));
+        let calls = match seed % 2 {
+            0 => CuFileCalls::Sync,
+            _ => CuFileCalls::Stream,
+        };
+        let bed = Bed::on(sim, &here, |builder| automatic(builder, &here, calls));
         run(bed, seed);
     });
 }
 
-/// Tasks of a runtime that do everything, and make none of the calls.
 #[test]
 fn no_task_calls_cuda_or_cufile() {
     let Some(sim) = Sim::need() else { return };
     let home = tempfile::tempdir_in(bench::disk()).unwrap();
-    let bed = Bed::on(sim, home.path(), small);
+    assert_no_task_calls(Bed::on(sim, home.path(), small));
+}
+
+#[test]
+fn no_task_calls_them_for_streams_of_the_engines_own() {
+    let Some(sim) = Sim::need() else { return };
+    let home = tempfile::tempdir_in(bench::disk()).unwrap();
+    let streamed = |builder| by_streams(small(builder));
+    assert_no_task_calls(Bed::on(sim, home.path(), streamed));
+}
+
+/// Tasks of a runtime that do everything, and make none of the calls.
+fn assert_no_task_calls(bed: Bed) {
     let content = pattern::bytes(1, CELL);
     fs::write(bed.path("file"), &content).unwrap();
     let before = bed.device.stats().elsewhere;

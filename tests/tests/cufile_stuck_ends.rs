@@ -36,7 +36,9 @@ fn a_shutdown_goes_on_without_a_library_that_does_not_let_go() {
     let done = block_on(file.read_exact_at(buffer, 0)).unwrap();
     bed.cufile.fault(&format!("{call}:never"));
     assert_eq!(block_on(bed.engine.shutdown()).quarantined, 0);
-    assert_eq!((bed.fired(), bed.cufile.report().opens), (1, 1));
+    // On a busy machine the limit may be over before the call is made.
+    until(|| bed.fired() == 1);
+    assert_eq!(bed.cufile.report().opens, 1);
     // It ends after all.
     bed.cufile.clear();
     until(|| bed.cufile.report().opens == 0);

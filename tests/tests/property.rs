@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use proptest::prelude::*;
-use tokio_cufile::{CacheMode, Engine};
+use tokio_cufile::CacheMode;
 use tokio_cufile_tests::bench::{self, Bench, Setup, block_on, subjects};
 use tokio_cufile_tests::memory::{Memory, read, write};
 use tokio_cufile_tests::{gpu, pattern, random};
@@ -96,10 +96,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     let subject = prop::sample::select(all);
     (subject, cache, pages(), pages(), 1_usize..5).prop_map(
         |(subject, cache, task, slot, threads)| {
-            let builder = Engine::builder().io(subject.io).cache(cache);
-            let builder = builder
-                .compat_mode(subject.compat_mode)
-                .cufile(bench::simulated_cufile());
+            let builder = subject.builder().cache(cache);
             let builder = builder
                 .task_size(task * 4096)
                 .bounce_buffer_size(slot * 4096);

@@ -63,7 +63,9 @@ mod receipt;
 mod stats;
 mod stream;
 
-pub use config::{CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, IoEngine, Priority};
+pub use config::{
+    CacheMode, CompatMode, Config, CuFileCalls, CuFileConfig, CuFileStats, IoEngine, Priority,
+};
 #[cfg(feature = "cudarc")]
 pub use cuda::LentSlice;
 pub use cuda::{CudaEvent, DeviceInfo};

@@ -12,12 +12,13 @@ use crate::{Result, place, process, sim, skips};
 const DEVICES: u32 = 16;
 
 /// What CI runs. The seeds are fixed, so that a failure is there again; the long tier draws its own.
-const SHORT_TIER: [&str; 7] = [
+const SHORT_TIER: [&str; 8] = [
     "--broken all --seed 1",
     "--backend model --ops 1000000 --seed 1",
     "--ops 40000 --seed 1",
     "--device sim --ops 20000 --seed 1",
     "--backend cufile --device sim --ops 20000 --seed 1",
+    "--backend cufile-streams --device sim --ops 20000 --seed 1",
     "--shutdown-rounds 250 --seed 1",
     "--device sim --shutdown-rounds 250 --seed 2",
 ];

@@ -6,7 +6,7 @@ use super::{Backend, Device, Fault};
 
 /// How to call the program.
 pub const USAGE: &str = "\
-stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool|cufile]
+stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool|cufile|cufile-streams]
        [--device host|sim] [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
 
   --ops              operations, 20000 unless said
@@ -14,7 +14,8 @@ stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool|cufile]
   --seed             chooses the operations; drawn and printed unless said
   --backend          model: the completion model on simulated hardware, in this process;
                      compat: the engine on io_uring, unless said; pool: the engine on its pool;
-                     cufile: the engine by the simulated cuFile, with --device sim
+                     cufile: the engine by the simulated cuFile, with --device sim;
+                     cufile-streams: the same, by its calls in streams
   --device           whose memory: host, unless said; sim: of simulated devices as well
   --faults           all that the backend and device can have, unless said; or some of
                      short,eio,einval,enospc,slow,copy-error,context-lost,event-never,silent,cufile-error,flip
@@ -91,7 +92,7 @@ impl Args {
         if is_model && self.device == Device::Sim {
             return Err("the model has hardware of its own, and no device".to_owned());
         }
-        if self.backend == Backend::Cufile && self.device == Device::Host {
+        if self.backend.is_cufile() && self.device == Device::Host {
             return Err("the simulated cuFile needs --device sim".to_owned());
         }
         if is_model && self.shutdown_rounds.is_some() {
@@ -109,7 +110,7 @@ impl Args {
         match (self.device, self.backend) {
             (Device::Host, _) => {}
             // No copies of the engine's but for the edges of writes.
-            (Device::Sim, Backend::Cufile) => possible.push(Fault::CufileError),
+            (Device::Sim, backend) if backend.is_cufile() => possible.push(Fault::CufileError),
             (Device::Sim, _) => {
                 possible.extend([Fault::CopyError, Fault::ContextLost, Fault::EventNever]);
             }
@@ -121,7 +122,7 @@ impl Args {
     #[must_use]
     pub fn again(&self) -> String {
         let (ops, seed) = (self.ops, self.seed);
-        let backend = format!("{:?}", self.backend).to_lowercase();
+        let backend = name_of(self.backend);
         let device = format!("{:?}", self.device).to_lowercase();
         let names: Vec<&str> = self.faults.iter().map(|fault| fault.name()).collect();
         let faults = match names.as_slice() {
@@ -145,14 +146,28 @@ impl Args {
     }
 }
 
-fn backend(name: &str) -> Result<Backend, String> {
-    match name {
-        "model" => Ok(Backend::Model),
-        "compat" => Ok(Backend::Compat),
-        "pool" => Ok(Backend::Pool),
-        "cufile" => Ok(Backend::Cufile),
-        other => Err(format!("no backend is called `{other}`")),
+const BACKENDS: [Backend; 5] = [
+    Backend::Model,
+    Backend::Compat,
+    Backend::Pool,
+    Backend::Cufile,
+    Backend::CufileStreams,
+];
+
+const fn name_of(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Model => "model",
+        Backend::Compat => "compat",
+        Backend::Pool => "pool",
+        Backend::Cufile => "cufile",
+        Backend::CufileStreams => "cufile-streams",
     }
+}
+
+fn backend(name: &str) -> Result<Backend, String> {
+    let mut all = BACKENDS.into_iter();
+    let found = all.find(|&backend| name_of(backend) == name);
+    found.ok_or_else(|| format!("no backend is called `{name}`"))
 }
 
 fn device(name: &str) -> Result<Device, String> {
@@ -173,7 +188,7 @@ fn faults_of(args: &Args, list: &str) -> Result<Vec<Fault>, String> {
     let named = |name: &str| {
         let fault = Fault::ALL.into_iter().find(|fault| fault.name() == name);
         let fault = fault.ok_or_else(|| format!("no fault is called `{name}`"))?;
-        let has_copies = args.device == Device::Sim && args.backend != Backend::Cufile;
+        let has_copies = args.device == Device::Sim && !args.backend.is_cufile();
         let on_request = fault == Fault::Flip && has_copies;
         if possible.contains(&fault) || on_request {
             Ok(fault)
@@ -208,6 +223,7 @@ mod tests {
             "--faults none --shutdown-rounds 10",
             "--faults eio,slow --device sim",
             "--backend cufile --device sim --faults cufile-error",
+            "--backend cufile-streams --device sim",
         ] {
             let args = parsed(line).unwrap();
             let again = args.again();
@@ -222,6 +238,7 @@ mod tests {
             "--ops",
             "--ops many",
             "--backend cufile",
+            "--backend cufile-streams",
             "--backend model --device sim",
             "--device gpu",
             "--faults copy-error",

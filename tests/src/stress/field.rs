@@ -21,6 +21,7 @@ use super::devices::{Devices, Role};
 use super::slow::{self, Slow};
 use super::{Backend, lock};
 use crate::bench;
+use crate::cufile::by_streams;
 use crate::sim::Lease;
 
 /// Files on the disk.
@@ -119,6 +120,7 @@ pub(super) fn engine(backend: Backend, quiet_limit: Duration) -> EngineBuilder {
         Backend::Cufile => Engine::builder()
             .compat_mode(CompatMode::Off)
             .cufile(bench::simulated_cufile()),
+        Backend::CufileStreams => by_streams(Engine::builder().compat_mode(CompatMode::Off)),
         _ => Engine::builder(),
     };
     builder

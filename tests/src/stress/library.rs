@@ -1,6 +1,5 @@
 //! The simulated libcufile of a run.
 
-use super::Backend;
 use super::args::Args;
 use super::counts::{Counts, Fault, Harm};
 use crate::cufile_sim::CufileSim;
@@ -8,7 +7,10 @@ use crate::cufile_sim::CufileSim;
 /// Each form of a result that is not all that was asked for.
 const FAULTS: &str = "cuFileRead:short=512,chance=1/50;cuFileWrite:short=512,chance=1/50;\
                       cuFileRead:fail=5030,chance=1/60;cuFileWrite:return=-5,chance=1/60;\
-                      cuFileRead:fail=4,chance=1/40";
+                      cuFileRead:fail=4,chance=1/40;\
+                      @*:short=512,chance=1/50;@*:slow=100,chance=1/8;@read:fail=4,chance=1/40;\
+                      @read:fail=5030,chance=1/60;@write:return=-5,chance=1/60;\
+                      cuFileReadAsync:fail=5030,chance=1/60;cuFileWriteAsync:act-fail=5030,chance=1/60";
 
 /// With the faults that were asked for.
 pub(super) struct Library {
@@ -19,7 +21,7 @@ pub(super) struct Library {
 impl Args {
     /// The library that the run is on, if it is on one.
     pub(super) fn cufile(&self) -> Option<Library> {
-        if self.backend != Backend::Cufile {
+        if !self.backend.is_cufile() {
             return None;
         }
         let sim = CufileSim::here()?;

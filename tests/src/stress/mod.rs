@@ -38,6 +38,14 @@ pub enum Backend {
     Pool,
     /// The engine, by the simulated cuFile for all that this takes.
     Cufile,
+    /// The same, by cuFile's stream calls where it can.
+    CufileStreams,
+}
+
+impl Backend {
+    const fn is_cufile(self) -> bool {
+        matches!(self, Self::Cufile | Self::CufileStreams)
+    }
 }
 
 /// Whose memory is used.

@@ -18,6 +18,32 @@ pub enum CuFileStats {
     OnWithShutdown,
 }
 
+/// By which of libcufile's calls parts of device memory are moved.
+///
+/// Either way every byte is where it belongs, errors are the same, and a read is short only at the end
+/// of its file. Parts of host memory, and those that have to prove their path
+/// ([`require`](crate::Transfer::require)), go by synchronous calls whatever this says.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CuFileCalls {
+    /// `cuFileRead` and `cuFileWrite`, in which a thread of the engine waits for each part:
+    /// [`num_threads`](crate::Config::num_threads) are in flight at once.
+    #[default]
+    Sync,
+    /// `cuFileReadAsync` and `cuFileWriteAsync`, in a few CUDA streams of the engine's own. A thread waits
+    /// only while a stream is full, so with a ring as many parts are in flight as `num_threads` and
+    /// [`queue_depth`](crate::Config::queue_depth) together say: 128 at most in the streams of a process;
+    /// those beyond go by synchronous calls.
+    ///
+    /// - Parts in one stream come one after the other: an urgent one waits for those before it. In one that
+    ///   is stuck they wait for ever; once an operation in it was given up, nothing more is put there.
+    /// - What a stream leaves undone, a short result or an interrupted call, is done by synchronous calls.
+    /// - Receipts say `cufile-unverified`: which way the bytes in a stream went cannot be told.
+    /// - A libcufile before 1.7 has no such calls: the synchronous ones are used then, and
+    ///   [`CuFileInfo::not_streamed`](crate::CuFileInfo::not_streamed) says why.
+    Stream,
+}
+
 /// How the engine uses libcufile.
 ///
 /// It needs a CUDA context for calls that concern no device's memory, and takes the primary context of
@@ -39,6 +65,8 @@ pub struct CuFileConfig {
     /// The same for single file systems, by the name that `/proc/mounts` has for them (`lustre`,
     /// `ext4`): what `posix_gds_min_kb` is to cuFile. Default: none.
     pub gds_threshold_of: Vec<(String, usize)>,
+    /// By which calls parts of device memory are moved. Default: [`CuFileCalls::Sync`].
+    pub calls: CuFileCalls,
     /// Default: [`CuFileStats::Off`].
     pub stats: CuFileStats,
     /// How long libcufile may take to open. Some versions never return; their thread is lost then,
@@ -55,6 +83,7 @@ impl Default for CuFileConfig {
             library: None,
             gds_threshold: 16 << 10,
             gds_threshold_of: Vec::new(),
+            calls: CuFileCalls::Sync,
             stats: CuFileStats::Off,
             open_limit: Duration::from_secs(20),
             proc_dir: PathBuf::from("/proc"),

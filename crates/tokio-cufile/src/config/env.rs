@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, IoEngine};
+use super::{CacheMode, CompatMode, Config, CuFileCalls, CuFileConfig, CuFileStats, IoEngine};
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 impl Config {
@@ -16,6 +16,7 @@ impl Config {
     /// | `TOKIO_CUFILE_BOUNCE_BUFFER_SIZE` | `KVIKIO_BOUNCE_BUFFER_SIZE` | bytes |
     /// | `TOKIO_CUFILE_GDS_THRESHOLD` | `KVIKIO_GDS_THRESHOLD` | bytes |
     /// | `TOKIO_CUFILE_LIBCUFILE` | | the absolute path of the library |
+    /// | `TOKIO_CUFILE_CALLS` | | `SYNC`, `STREAM`; any case |
     /// | `TOKIO_CUFILE_STATS` | | `OFF`, `ON`, `ON_WITH_SHUTDOWN`; any case |
     /// | `TOKIO_CUFILE_BUDGET` | | bytes |
     /// | `TOKIO_CUFILE_QUEUE_DEPTH` | | a count |
@@ -115,6 +116,13 @@ impl<L: Fn(&str) -> Option<String>> Variables<L> {
             }
             cufile.library = Some(path);
         }
+        let calls = |text: &str| match text {
+            "SYNC" => Some(CuFileCalls::Sync),
+            "STREAM" => Some(CuFileCalls::Stream),
+            _ => None,
+        };
+        let names = ["TOKIO_CUFILE_CALLS"];
+        self.word(&names, "SYNC or STREAM", &mut cufile.calls, calls)?;
         let stats = |text: &str| match text {
             "OFF" => Some(CuFileStats::Off),
             "ON" => Some(CuFileStats::On),
@@ -201,12 +209,14 @@ mod tests {
             ("TOKIO_CUFILE_QUEUE_DEPTH", "7"),
             ("TOKIO_CUFILE_BUDGET", "16777216"),
             ("TOKIO_CUFILE_LIBCUFILE", "/opt/libcufile.so.0"),
+            ("TOKIO_CUFILE_CALLS", "Stream"),
             ("TOKIO_CUFILE_STATS", "on"),
             ("TOKIO_CUFILE_GDS_THRESHOLD", "1048576"),
         ])
         .unwrap();
         let cufile = CuFileConfig {
             library: Some("/opt/libcufile.so.0".into()),
+            calls: CuFileCalls::Stream,
             stats: CuFileStats::On,
             gds_threshold: 1 << 20,
             ..CuFileConfig::default()
@@ -227,6 +237,7 @@ mod tests {
             ("KVIKIO_NTHREADS", "many"),
             ("TOKIO_CUFILE_COMPAT_MODE", "2"),
             ("TOKIO_CUFILE_LIBCUFILE", "libcufile.so"),
+            ("TOKIO_CUFILE_CALLS", "batch"),
             ("TOKIO_CUFILE_STATS", "3"),
             ("KVIKIO_GDS_THRESHOLD", "1k"),
         ] {

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Operation};
 /// takes. A small copy is over by then.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// How long it sleeps at least while only users' events are outstanding.
+/// How long it sleeps at least while nothing but users' events is outstanding.
 const WATCH_NAP: Duration = Duration::from_micros(200);
 
 /// What becomes of a job that has ended.
@@ -188,7 +188,7 @@ impl<'a, T: CopyJob> Worker<'a, T> {
                 continue;
             }
             let waited = busy_since.elapsed();
-            if !self.lane.is_idle() {
+            if !self.lane.is_idle() || self.watches.iter().any(|watch| watch.is_near()) {
                 if waited < SPIN {
                     std::hint::spin_loop();
                 } else {

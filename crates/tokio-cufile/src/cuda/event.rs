@@ -113,6 +113,11 @@ impl fmt::Debug for CudaEvent {
 pub(crate) trait Watched: Send {
     /// Whether it is over. On the thread of `device`, which it has bound.
     fn look(&mut self, device: &Device) -> bool;
+
+    /// Whether its end is to be looked for as often as that of a copy: a user's may be far.
+    fn is_near(&self) -> bool {
+        false
+    }
 }
 
 /// Events, and the operation that waits for them.

@@ -24,6 +24,15 @@ impl Stream {
             device: Arc::clone(device),
         })
     }
+
+    pub(crate) const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The handle, for as long as this value lives.
+    pub(crate) const fn raw(&self) -> cuda::Stream {
+        self.raw
+    }
 }
 
 impl Drop for Stream {

@@ -32,6 +32,8 @@ pub struct CuFileInfo {
     pub not_direct: Option<String>,
     /// Why the path of a request cannot be told afterwards; `None` where it can.
     pub not_told: Option<String>,
+    /// Why no operation can be put into a stream; `None` where it can.
+    pub not_streamed: Option<String>,
     /// The `cufile.json` in force.
     pub config_file: Option<PathBuf>,
     /// What does not fit together.

@@ -1,4 +1,4 @@
-//! An operation in a user's CUDA stream: `cuFileReadAsync`, `cuFileWriteAsync`.
+//! An operation in a CUDA stream, a user's or the engine's own: `cuFileReadAsync`, `cuFileWriteAsync`.
 //!
 //! The call says only that the operation was put there. The library reads its numbers when the
 //! operation runs and writes their last when it ends, so they live, at one place, until an event
@@ -10,15 +10,18 @@
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use completion::{PartOutcome, Ticket};
 use nvidia_dl::cuda::Stream;
 use nvidia_dl::cufile::{Cells, CufileError, decode_done};
 use tokio::sync::oneshot;
 
-use super::part::{CufilePart, Lost, error_of};
+use super::part::{CufilePart, Lost, SoFar, error_of, is_passing};
 use super::registration::Registration;
+use super::session::Queued;
+use super::streams::OwnStream;
+use super::workers::{Inbox, Rest};
 use crate::compat::DeviceSide;
 use crate::cuda::{Device, Event, Watched};
 use crate::engine::{Model, PartReport};
@@ -27,7 +30,11 @@ use crate::plan::Kind;
 use crate::receipt::DataPath;
 use crate::stats::Counters;
 
-/// The stream that an operation is put into, and who waits for that.
+/// From then on it is asked whether an operation in one of the engine's streams was given up: to ask
+/// takes the scheduler's lock.
+const LATE: Duration = Duration::from_millis(10);
+
+/// The user's stream that an operation is put into, and who waits for that.
 #[derive(Debug)]
 pub(crate) struct InStream {
     stream: Stream,
@@ -67,6 +74,27 @@ impl InStream {
     }
 }
 
+/// The engine's stream that a part is put into.
+pub(super) struct OwnPlace {
+    pub(super) stream: Arc<OwnStream>,
+    pub(super) queued: Queued,
+    /// To the workers, who do what the stream leaves undone.
+    pub(super) inbox: Inbox,
+}
+
+/// Whose stream it is.
+pub(super) enum Into {
+    User(Arc<InStream>),
+    Own(OwnPlace),
+}
+
+/// A part that is not in a stream, and nobody has seen it.
+pub(super) struct Refused {
+    pub(super) ticket: Ticket<Model>,
+    pub(super) part: Box<CufilePart>,
+    pub(super) error: Error,
+}
+
 /// An operation in a stream.
 struct Underway {
     /// What the stream may use. `None` once finished; dropped before, it is leaked (I3, I4).
@@ -82,8 +110,17 @@ struct Held {
     part: Box<CufilePart>,
     cells: Box<Cells>,
     event: Event,
-    /// The bytes that there were when it was put there.
-    expected: usize,
+    queued: Queued,
+    then: Then,
+}
+
+/// What comes after the operation.
+enum Then {
+    /// What the user has put behind it, which has run by then: it ends as it is. With the bytes that
+    /// there were when it was put there.
+    Users { expected: usize },
+    /// The rest of it, if there is any.
+    Rest(Arc<OwnStream>, Inbox),
 }
 
 impl Drop for Underway {
@@ -96,29 +133,45 @@ impl Drop for Underway {
             part,
             cells,
             event,
-            ..
+            queued,
+            then,
         } = held;
         #[expect(clippy::disallowed_methods, reason = "the stream may still use them")]
-        std::mem::forget((part, cells, event));
+        std::mem::forget((part, cells, event, queued, then));
         // Unfinished, which quarantines the operation.
         drop(ticket);
     }
 }
 
-/// Puts a part into its stream, and has its device's thread look after it. Blocks: where the stream is
+/// Puts a part into a stream, and has its device's thread look after it. Blocks: where the stream is
 /// full, until it is not.
+///
+/// # Errors
+///
+/// The part, where no call was made.
 pub(super) fn put(
     ticket: Ticket<Model>,
     part: Box<CufilePart>,
-    into: &InStream,
+    into: Into,
     counters: &Arc<Counters>,
-) {
+) -> std::result::Result<(), Box<Refused>> {
     let asked_at = Instant::now();
+    let refused = |ticket, part, error| {
+        let refused = Refused {
+            ticket,
+            part,
+            error,
+        };
+        Err(Box::new(refused))
+    };
     let (place, event, cells) = match prepare(&part) {
         Ok(prepared) => prepared,
-        Err(error) => return fail(ticket, part, error),
+        Err(error) => return refused(ticket, part, error),
     };
-    let expected = place.expected;
+    let into = match into.ready(&part, &place) {
+        Ok(into) => into,
+        Err(error) => return refused(ticket, part, error),
+    };
     let side = Arc::clone(&place.side);
     // From here on it is leaked where its end is not seen.
     let mut underway = Underway {
@@ -127,7 +180,8 @@ pub(super) fn put(
             part,
             cells,
             event,
-            expected,
+            queued: into.queued,
+            then: into.then,
         }),
         counters: Arc::clone(counters),
         asked_at,
@@ -137,10 +191,10 @@ pub(super) fn put(
         Ok(()) => {}
         Err(error) if error.failure().is_none() => {
             // There was no call.
-            if let Some(held) = underway.held.take() {
-                fail(held.ticket, held.part, error_of(error));
-            }
-            return;
+            return match underway.held.take() {
+                Some(held) => refused(held.ticket, held.part, error_of(error)),
+                None => Ok(()),
+            };
         }
         // Whether it is in the stream is not known: on as if it were.
         Err(error) => underway.refusal = Some(error_of(error)),
@@ -150,23 +204,42 @@ pub(super) fn put(
         Ok(()) => side.watch(Box::new(underway)),
         Err(error) => {
             tracing::error!(%error, "no event behind an operation in a stream: it is quarantined");
-            return;
+            return Ok(());
         }
     }
-    if is_taken {
-        into.tell();
+    if let Some(user) = into.user.filter(|_| is_taken) {
+        user.tell();
     }
+    Ok(())
 }
 
-fn fail(ticket: Ticket<Model>, part: Box<CufilePart>, error: Error) {
-    let fault = Some(part.describe(error, 0));
-    // Before the operation ends: it may hold the last share of a file.
-    drop(part);
-    ticket.finish(PartOutcome {
-        bytes: 0,
-        fault,
-        report: PartReport::default(),
-    });
+/// What is known of a stream when something is put there.
+struct Ready {
+    stream: Stream,
+    queued: Queued,
+    then: Then,
+    user: Option<Arc<InStream>>,
+}
+
+impl Into {
+    fn ready(self, part: &CufilePart, place: &Place) -> Result<Ready> {
+        Ok(match self {
+            Self::User(user) => Ready {
+                stream: user.stream,
+                queued: place.registration.session().queue(),
+                then: Then::Users {
+                    expected: part.expected()?,
+                },
+                user: Some(user),
+            },
+            Self::Own(own) => Ready {
+                stream: own.stream.raw(),
+                queued: own.queued,
+                then: Then::Rest(own.stream, own.inbox),
+                user: None,
+            },
+        })
+    }
 }
 
 /// How cuFile is told of an operation. Gone before the operation can end: it has a share of the file's
@@ -177,8 +250,6 @@ struct Place {
     /// And the offset in the cells is from there: both of one look, since somebody may be
     /// registering the memory just now.
     base: *mut c_void,
-    /// The bytes that there are.
-    expected: usize,
 }
 
 fn prepare(part: &CufilePart) -> Result<(Place, Event, Box<Cells>)> {
@@ -199,7 +270,6 @@ fn prepare(part: &CufilePart) -> Result<(Place, Event, Box<Cells>)> {
         side,
         registration,
         base,
-        expected: part.expected()?,
     };
     Ok((place, event, Box::new(cells)))
 }
@@ -209,13 +279,17 @@ impl Underway {
         let Some(held) = &mut self.held else {
             return Ok(());
         };
+        let _submitting = match &held.then {
+            Then::Rest(own, _) => Some(own.submitting()),
+            Then::Users { .. } => None,
+        };
         let registration = &place.registration;
         let (library, file) = (registration.session().library(), registration.handle());
         let cells: *mut Cells = &raw mut *held.cells;
         match held.part.kind {
             // SAFETY: this value keeps memory (by the ticket), file, handle and cells until an event
-            // behind the operation is complete, and is leaked where that cannot be seen; the user
-            // keeps the stream; its context is bound.
+            // behind the operation is complete, and is leaked where that cannot be seen; it keeps the
+            // engine's own stream as well, and the user keeps theirs; its context is bound.
             Kind::Read => unsafe { library.read_async(file, place.base, cells, stream) },
             // SAFETY: as above.
             Kind::Write => unsafe { library.write_async(file, place.base, cells, stream) },
@@ -227,60 +301,137 @@ impl Underway {
         let Some(held) = &self.held else {
             return Ok(());
         };
-        // SAFETY: the user keeps the stream alive until the operation has ended, and it is of the
-        // event's device, as was promised when it was named.
+        // SAFETY: the stream is alive until the operation has ended, and of the event's device: the
+        // engine's own by the share of it that this value has, a user's by the user's word.
         let recorded = unsafe { held.event.record(stream) };
         held.ticket.free_worker();
         recorded
     }
 }
 
+/// What became of an operation that a stream has passed.
+enum Ended {
+    /// All of it was moved, or nothing more can be.
+    For(Result<usize>),
+    /// It goes on there.
+    InPart(Moved, Inbox),
+}
+
+/// What a stream did of a part, and is not all of it.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    done: usize,
+    calls: u32,
+    retries: u64,
+}
+
 impl Held {
-    /// How many bytes it moved. The stream has passed it.
-    fn result(&self, refusal: Option<Error>) -> std::result::Result<Result<usize>, Lost> {
+    fn ended(&self, refusal: Option<Error>) -> std::result::Result<Ended, Lost> {
         // SAFETY: they live as long as this value.
         let done = unsafe { Cells::done(&raw const *self.cells) };
         if done == Cells::NOT_DONE {
-            // Taken, and passed without a word: nobody knows what it still does (I18).
-            return refusal.map(Err).ok_or(Lost);
+            return match (refusal, &self.then) {
+                // Taken, and passed without a word: nobody knows what it still does (I18).
+                (None, _) => Err(Lost),
+                (Some(refusal), Then::Users { .. }) => Ok(Ended::For(Err(refusal))),
+                (Some(_), Then::Rest(_, inbox)) => {
+                    Ok(Ended::InPart(Moved::default(), inbox.clone()))
+                }
+            };
         }
         let call = match self.part.kind {
             Kind::Read => "cuFileReadAsync",
             Kind::Write => "cuFileWriteAsync",
         };
-        match decode_done(done, self.part.memory.len()) {
-            Ok(bytes) => Ok(self.part.check_in_one_go(bytes, self.expected)),
-            Err(failure) => self.part.error(CufileError::failed(call, failure)).map(Err),
-        }
+        let len = self.part.memory.len();
+        let calls = 1;
+        let (moved, inbox) = match (decode_done(done, len), &self.then) {
+            (Ok(bytes), Then::Users { expected }) => {
+                return Ok(Ended::For(self.part.check_in_one_go(bytes, *expected)));
+            }
+            (Ok(done), _) if done == len => return Ok(Ended::For(Ok(done))),
+            (Ok(done), Then::Rest(_, inbox)) => {
+                let retries = 0;
+                (
+                    Moved {
+                        done,
+                        calls,
+                        retries,
+                    },
+                    inbox,
+                )
+            }
+            (Err(failure), Then::Rest(_, inbox)) if is_passing(failure) => {
+                let (done, retries) = (0, 1);
+                (
+                    Moved {
+                        done,
+                        calls,
+                        retries,
+                    },
+                    inbox,
+                )
+            }
+            (Err(failure), _) => {
+                let error = self.part.error(CufileError::failed(call, failure))?;
+                return Ok(Ended::For(Err(error)));
+            }
+        };
+        Ok(Ended::InPart(moved, inbox.clone()))
     }
 }
 
 impl Underway {
     /// The stream has passed the operation.
     fn finish(&mut self) {
-        let result = self
+        let ended = self
             .held
             .as_ref()
-            .map(|held| held.result(self.refusal.take()));
-        let Some(Ok(result)) = result else {
+            .map(|held| held.ended(self.refusal.take()));
+        let Some(Ok(ended)) = ended else {
             return; // Dropped unfinished.
         };
-        let Some(Held { ticket, part, .. }) = self.held.take() else {
+        // What is not kept goes here, before the operation can end: a stream has a share of the library.
+        let Some(Held {
+            ticket,
+            part,
+            queued,
+            ..
+        }) = self.held.take()
+        else {
             return;
         };
         let mut report = PartReport::started_at(self.asked_at);
         report.io_time = self.asked_at.elapsed();
-        let bytes = *result.as_ref().unwrap_or(&0);
-        report.moved(DataPath::CufileUnverified, bytes);
-        let outcome = PartOutcome {
-            bytes: bytes as u64,
-            fault: result.err().map(|error| part.describe(error, 0)),
-            report,
-        };
-        self.counters.add(&outcome.report);
-        // Before the operation ends: it may hold the last share of a file.
-        drop(part);
-        ticket.finish(outcome);
+        match ended {
+            Ended::InPart(moved, inbox) => {
+                report.moved(DataPath::CufileUnverified, moved.done);
+                report.retries = moved.retries;
+                inbox.go_on(Rest {
+                    ticket,
+                    part,
+                    so_far: SoFar {
+                        done: moved.done,
+                        calls: moved.calls,
+                        report,
+                    },
+                    queued,
+                });
+            }
+            Ended::For(result) => {
+                let bytes = *result.as_ref().unwrap_or(&0);
+                report.moved(DataPath::CufileUnverified, bytes);
+                let outcome = PartOutcome {
+                    bytes: bytes as u64,
+                    fault: result.err().map(|error| part.describe(error, 0)),
+                    report,
+                };
+                self.counters.add(&outcome.report);
+                // Before the operation ends: it may hold the last share of a file.
+                drop((part, queued));
+                ticket.finish(outcome);
+            }
+        }
     }
 }
 
@@ -290,7 +441,15 @@ impl Watched for Underway {
             return true;
         };
         match held.event.is_complete() {
-            Ok(false) => false,
+            Ok(false) => {
+                if let Then::Rest(stream, _) = &held.then
+                    && self.asked_at.elapsed() > LATE
+                    && held.ticket.is_given_up()
+                {
+                    stream.give_up();
+                }
+                false
+            }
             Ok(true) => {
                 self.finish();
                 true
@@ -300,5 +459,10 @@ impl Watched for Underway {
                 true // Dropped unfinished.
             }
         }
+    }
+
+    fn is_near(&self) -> bool {
+        let held = self.held.as_ref();
+        held.is_some_and(|held| matches!(held.then, Then::Rest(..)))
     }
 }

@@ -11,7 +11,8 @@
 //! | `registration` | a file as cuFile knows it |
 //! | `pinned` | device memory as cuFile knows it |
 //! | `part` | one part of a read or a write, by cuFile's calls |
-//! | `in_stream` | one part in a user's CUDA stream |
+//! | `in_stream` | one part in a CUDA stream, a user's or the engine's own |
+//! | `streams` | the engine's own streams |
 //! | `proof` | which way bytes went, as far as it can be seen |
 //! | `workers` | the threads |
 //!
@@ -28,6 +29,7 @@ mod pinned;
 mod proof;
 mod registration;
 mod session;
+mod streams;
 mod watched;
 mod workers;
 
@@ -115,7 +117,7 @@ impl Cufile {
             return known; // Whoever was before has opened it.
         }
         let opened = Session::open(&self.config).and_then(|session| {
-            let workers = Workers::start(self.threads, &session, &self.counters)?;
+            let workers = self.start_workers(&session)?;
             Ok((session, workers))
         });
         // Before the state is locked: it is a subscriber's code.
@@ -135,6 +137,10 @@ impl Cufile {
         };
         *state = now;
         answer
+    }
+
+    fn start_workers(&self, session: &Arc<Session>) -> Result<Workers, Absent> {
+        Workers::start(self.threads, self.config.calls, session, &self.counters)
     }
 
     /// The library as it is open. Opens it if need be, and blocks.
@@ -232,10 +238,11 @@ impl Cufile {
         let State::Open(session, workers) = before else {
             return;
         };
-        drop(workers);
         let registered = is_quiet.then(|| Arc::clone(&self.registered));
         let end = move || {
             if let Some(registered) = registered {
+                // Their streams end with them.
+                workers.end();
                 registered.end();
             }
             Session::close(session);

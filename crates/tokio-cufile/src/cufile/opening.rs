@@ -33,6 +33,7 @@ pub(super) struct Facts {
     /// `None` where the library does not tell.
     pub(super) p2pdma: Option<bool>,
     pub(super) stats: Result<(), String>,
+    pub(super) streams: Result<(), String>,
     /// What this process has set.
     pub(super) ours: Vec<Set>,
 }
@@ -113,6 +114,7 @@ impl Opening {
             compat_forced: forced.unwrap_or(false),
             p2pdma: p2pdma(library, &properties),
             stats,
+            streams: streams(library),
             ours,
         })
     }
@@ -131,6 +133,16 @@ impl Opening {
         }
         let set = self.library.set_stats_level(StatsLevel::PER_GPU);
         set.map_err(|error| error.to_string())
+    }
+}
+
+/// Whether operations can be put into streams.
+fn streams(library: &Library) -> Result<(), String> {
+    let missing = library.missing_symbols();
+    let mut needed = ["cuFileReadAsync", "cuFileWriteAsync"].iter();
+    match needed.find(|name| missing.contains(name)) {
+        Some(name) => Err(format!("this libcufile has no {name}")),
+        None => Ok(()),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Result, VendorCode};
 use crate::file::FileShared;
 use crate::memory::Region;
-use crate::plan::Kind;
+use crate::plan::{IO_LEN_MAX, Kind};
 use crate::receipt::{Backend, DataPath, PathClass};
 
 /// `EINTR` and `EAGAIN` in a row, without a byte between them, before it is an error.
@@ -47,11 +47,32 @@ pub(crate) struct CufilePart {
 #[derive(Debug)]
 pub(super) struct Lost;
 
+/// What was done of a part by other calls.
+#[derive(Debug)]
+pub(super) struct SoFar {
+    pub(super) done: usize,
+    /// Whether there were any, in which case nobody may wait for the rest any more.
+    pub(super) calls: u32,
+    pub(super) report: PartReport,
+}
+
+impl SoFar {
+    pub(super) fn nothing() -> Self {
+        Self {
+            done: 0,
+            calls: 0,
+            report: PartReport::started_at(Instant::now()),
+        }
+    }
+}
+
 /// A part in execution.
 struct Run<'a> {
     part: &'a CufilePart,
     registration: Arc<Registration>,
     done: usize,
+    /// Done before.
+    before: usize,
     calls: u32,
     /// In a row.
     retries: u32,
@@ -59,19 +80,24 @@ struct Run<'a> {
 }
 
 impl CufilePart {
-    /// Moves the part, by calls that block. `advance` is asked before a call that nobody waits for any
-    /// more (I17).
+    /// Moves what is left of the part, by calls that block. `advance` is asked before a call that
+    /// nobody waits for any more (I17).
     pub(super) fn run(
         &self,
+        so_far: SoFar,
         advance: impl FnMut() -> Next,
     ) -> std::result::Result<PartOutcome<Model>, Lost> {
-        let report = PartReport::started_at(Instant::now());
+        let SoFar {
+            done,
+            calls,
+            report,
+        } = so_far;
         let registration = match self.bind() {
             Ok(registration) => registration,
             Err(error) => {
                 return Ok(PartOutcome {
-                    bytes: 0,
-                    fault: Some(self.describe(error, 0)),
+                    bytes: done as u64,
+                    fault: Some(self.describe(error, done)),
                     report,
                 });
             }
@@ -79,8 +105,9 @@ impl CufilePart {
         let mut run = Run {
             part: self,
             registration,
-            done: 0,
-            calls: 0,
+            done,
+            before: done,
+            calls,
             retries: 0,
             report,
         };
@@ -111,6 +138,14 @@ impl CufilePart {
             None => registration.session().bind()?,
         }
         Ok(registration)
+    }
+
+    /// Whether the part may go by a stream, where the path of its bytes cannot be told.
+    pub(super) fn may_be_streamed(&self) -> bool {
+        let required = self.require;
+        self.memory.on_device().is_some()
+            && self.memory.len() as u64 <= IO_LEN_MAX
+            && required.is_none_or(|class| class.admits(DataPath::CufileUnverified))
     }
 
     /// The part's memory, as cuFile takes it: a start, and an offset from there.
@@ -229,9 +264,9 @@ impl Run<'_> {
                 }
             }
         }
-        self.report.io_time = start.elapsed();
+        self.report.io_time += start.elapsed();
         let (path, note) = window.map_or((DataPath::CufileUnverified, None), Window::end);
-        self.report.moved(path, self.done);
+        self.report.moved(path, self.done - self.before);
         let judged = result.and_then(|()| self.judge(path, note.as_deref()));
         if let Some(note) = note {
             self.report.note(note);
@@ -241,7 +276,7 @@ impl Run<'_> {
 
     /// Whether the path of what was moved is the required one.
     fn judge(&self, path: DataPath, note: Option<&str>) -> Result<()> {
-        let required = self.part.require.filter(|_| self.done > 0);
+        let required = self.part.require.filter(|_| self.done > self.before);
         match required.filter(|class| !class.admits(path)) {
             None => Ok(()),
             Some(class) => {
@@ -275,14 +310,17 @@ impl Run<'_> {
     }
 
     fn may_retry(&mut self, error: CufileError) -> bool {
-        let Some(Failure::Os(errno)) = error.failure() else {
-            return false;
-        };
-        let errno = Errno::from_raw_os_error(errno);
-        let is_passing = matches!(errno, Errno::INTR | Errno::AGAIN);
         self.retries += 1;
-        is_passing && self.retries < RETRIES_MAX
+        error.failure().is_some_and(is_passing) && self.retries < RETRIES_MAX
     }
+}
+
+/// Whether the same again may succeed.
+pub(super) fn is_passing(failure: Failure) -> bool {
+    let Failure::Os(errno) = failure else {
+        return false;
+    };
+    matches!(Errno::from_raw_os_error(errno), Errno::INTR | Errno::AGAIN)
 }
 
 /// A failed call as an error of the engine.

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -84,6 +84,17 @@ pub(crate) struct Session {
     facts: Facts,
     proof: Proof,
     pinned: Pinned,
+    in_streams: Arc<AtomicUsize>,
+}
+
+/// The place of one operation that is in a stream, whoever put it there.
+#[derive(Debug)]
+pub(super) struct Queued(Arc<AtomicUsize>);
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Session {
@@ -135,6 +146,7 @@ impl Session {
             facts,
             proof,
             pinned: Pinned::default(),
+            in_streams: Arc::default(),
         });
         process.open = Some((fixed, session.facts.ours.clone()));
         process.session = Arc::downgrade(&session);
@@ -206,6 +218,29 @@ impl Session {
             .map_err(|reason| format!("cuFile does not tell which way bytes go: {reason}").into())
     }
 
+    /// Whether operations can be put into streams.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot.
+    pub(super) fn takes_streams(&self) -> Result<(), &str> {
+        self.facts.streams.as_ref().copied().map_err(String::as_str)
+    }
+
+    /// Takes a place among the operations in streams.
+    pub(super) fn queue(&self) -> Queued {
+        self.in_streams.fetch_add(1, Ordering::Relaxed);
+        Queued(Arc::clone(&self.in_streams))
+    }
+
+    /// The same, unless there are `max` of them.
+    pub(super) fn queue_below(&self, max: usize) -> Option<Queued> {
+        let one_more = |places: usize| (places < max).then_some(places + 1);
+        let (on_success, on_failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let counted = (self.in_streams).fetch_update(on_success, on_failure, one_more);
+        counted.ok().map(|_| Queued(Arc::clone(&self.in_streams)))
+    }
+
     /// The library and its version, for people.
     pub(crate) fn describe(&self) -> String {
         let path = self.fixed.library.display();
@@ -229,6 +264,7 @@ impl Session {
             nvidia_fs: (nvfs != (0, 0)).then(|| format!("{}.{}", nvfs.0, nvfs.1)),
             not_direct: self.expects_direct().err().map(Cow::into_owned),
             not_told: self.tells_paths().err().map(Cow::into_owned),
+            not_streamed: facts.streams.clone().err(),
             notes: effective::contradictions(&given, &settings),
             config_file: given.file,
             settings,
