@@ -53,6 +53,18 @@ fn closing_admission_lets_what_is_live_go_on() {
 }
 
 #[test]
+fn what_ended_before_admission_was_closed_was_not_drained() {
+    let world = world();
+    let mut done = world.submit(Want::read(&[8]));
+    let mut withdrawn = world.submit(Want::read(&[8]));
+    withdrawn.drop_future();
+    world.run();
+    assert_eq!(done.outcome().ending, Ending::Done);
+    world.core.close_admission();
+    assert_eq!(drained(&world), Drained::default());
+}
+
+#[test]
 fn what_waits_for_disposal_is_not_finished() {
     let world = world();
     let mut job = world.submit(Want::read(&[8]));
