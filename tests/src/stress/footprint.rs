@@ -11,9 +11,9 @@ use super::field::text;
 const WARM_UP: usize = 8;
 /// Looks after those, from which on they are judged.
 const LOOKS_MIN: usize = 16;
-/// By how many parts in a hundred the resident memory of the last half may lie above that of the
-/// first one: what an allocator keeps wanders.
-const GROWTH_PERCENT_MAX: u64 = 5;
+/// By how many bytes the resident memory of the last half may lie above that of the first one: what
+/// an allocator keeps wanders. In an hour that is one byte for about seven operations.
+const GROWTH_MAX: u64 = 2 << 20;
 
 /// One of the things that could leak.
 type Figure = fn(&Look) -> u64;
@@ -81,16 +81,16 @@ fn grown(looks: &[Look]) -> Vec<String> {
     if kept(late) > looks[WARM_UP].quarantined {
         return Vec::new();
     }
-    let judged: [(&str, Figure, u64); 4] = [
-        ("resident bytes", |look| look.resident, GROWTH_PERCENT_MAX),
+    let figures: [(&str, Figure, u64); 4] = [
+        ("resident bytes", |look| look.resident, GROWTH_MAX),
         ("locked bytes", |look| look.locked, 0),
         ("descriptors", |look| look.descriptors, 0),
         ("threads", |look| look.threads, 0),
     ];
     let mut grown = Vec::new();
-    for (what, of, percent) in judged {
+    for (what, of, more_max) in figures {
         let (before, after) = (median(early, of), median(late, of));
-        if after > before + before * percent / 100 {
+        if after > before + more_max {
             grown.push(format!("{what} grew from {before} to {after}"));
         }
     }

@@ -83,7 +83,7 @@ pub(super) struct OwnPlace {
 }
 
 /// Whose stream it is.
-pub(super) enum Into {
+pub(super) enum Whose {
     User(Arc<InStream>),
     Own(OwnPlace),
 }
@@ -152,7 +152,7 @@ impl Drop for Underway {
 pub(super) fn put(
     ticket: Ticket<Model>,
     part: Box<CufilePart>,
-    into: Into,
+    into: Whose,
     counters: &Arc<Counters>,
 ) -> std::result::Result<(), Box<Refused>> {
     let asked_at = Instant::now();
@@ -221,7 +221,7 @@ struct Ready {
     user: Option<Arc<InStream>>,
 }
 
-impl Into {
+impl Whose {
     fn ready(self, part: &CufilePart, place: &Place) -> Result<Ready> {
         Ok(match self {
             Self::User(user) => Ready {
@@ -344,40 +344,27 @@ impl Held {
             Kind::Write => "cuFileWriteAsync",
         };
         let len = self.part.memory.len();
-        let calls = 1;
-        let (moved, inbox) = match (decode_done(done, len), &self.then) {
+        let in_part = |done, retries, inbox: &Inbox| {
+            let calls = 1;
+            let moved = Moved {
+                done,
+                calls,
+                retries,
+            };
+            Ok(Ended::InPart(moved, inbox.clone()))
+        };
+        match (decode_done(done, len), &self.then) {
             (Ok(bytes), Then::Users { expected }) => {
-                return Ok(Ended::For(self.part.check_in_one_go(bytes, *expected)));
+                Ok(Ended::For(self.part.check_in_one_go(bytes, *expected)))
             }
-            (Ok(done), _) if done == len => return Ok(Ended::For(Ok(done))),
-            (Ok(done), Then::Rest(_, inbox)) => {
-                let retries = 0;
-                (
-                    Moved {
-                        done,
-                        calls,
-                        retries,
-                    },
-                    inbox,
-                )
-            }
-            (Err(failure), Then::Rest(_, inbox)) if is_passing(failure) => {
-                let (done, retries) = (0, 1);
-                (
-                    Moved {
-                        done,
-                        calls,
-                        retries,
-                    },
-                    inbox,
-                )
-            }
+            (Ok(done), _) if done == len => Ok(Ended::For(Ok(done))),
+            (Ok(done), Then::Rest(_, inbox)) => in_part(done, 0, inbox),
+            (Err(failure), Then::Rest(_, inbox)) if is_passing(failure) => in_part(0, 1, inbox),
             (Err(failure), _) => {
                 let error = self.part.error(CufileError::failed(call, failure))?;
-                return Ok(Ended::For(Err(error)));
+                Ok(Ended::For(Err(error)))
             }
-        };
-        Ok(Ended::InPart(moved, inbox.clone()))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use completion::{IssuedPart, PartOutcome, Ticket};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::Absent;
-use super::in_stream::{Into, OwnPlace, Refused, put};
+use super::in_stream::{OwnPlace, Refused, Whose, put};
 use super::part::{CufilePart, Lost, SoFar};
 use super::session::{Queued, Session};
 use super::streams::{QUEUED_MAX, Streams};
@@ -207,7 +207,7 @@ impl Worker {
             return;
         };
         if let Some(user) = part.into_stream.clone() {
-            if let Err(refused) = put(ticket, part, Into::User(user), &self.counters) {
+            if let Err(refused) = put(ticket, part, Whose::User(user), &self.counters) {
                 fail(*refused);
             }
             return;
@@ -236,7 +236,7 @@ impl Worker {
             ticket,
             part,
             error,
-        } = *put(ticket, part, Into::Own(own), &self.counters).err()?;
+        } = *put(ticket, part, Whose::Own(own), &self.counters).err()?;
         // A synchronous call is told the same, or it succeeds.
         tracing::debug!(%error, "a part was not put into a stream");
         Some((ticket, part))
