@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut buf = HostBuffer::new(&engine, len)?;
 
     // Whole pages, so that every part can be read in place.
-    let step = len.div_ceil(PARTS).next_multiple_of(4096);
+    let step = len.div_ceil(PARTS).max(1).next_multiple_of(4096);
     let mut tasks = Vec::new();
     for start in (0..len).step_by(step) {
         let part = buf.part(start..len.min(start + step))?;

@@ -213,7 +213,7 @@ pub struct Error {
     inner: Arc<Inner>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     reason: Cow<'static, str>,
@@ -398,9 +398,14 @@ impl fmt::Display for Error {
     }
 }
 
+/// What a program shows whose `main` returns it: the text, and the kind by which programs tell it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+        write!(f, "{self} ({:?}", self.inner.kind)?;
+        if let Some(code) = self.inner.vendor_code {
+            write!(f, ", {code:?}")?;
+        }
+        f.write_str(")")
     }
 }
 

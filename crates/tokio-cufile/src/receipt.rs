@@ -46,9 +46,11 @@ pub enum DataPath {
     UringDirect,
     /// io_uring through the page cache.
     UringCached,
-    /// The thread pool with `O_DIRECT`.
+    /// The thread pool with `O_DIRECT`: where there is no ring, and beside one for what its threads
+    /// have to copy or to digest.
     PoolDirect,
-    /// The thread pool through the page cache, by choice or because the file takes nothing else.
+    /// The thread pool through the page cache: by choice, because the file takes nothing else, or
+    /// because the bytes were found there by a part that the pool has.
     PoolCached,
     /// Through the page cache where the direct way was wanted: unaligned edges of a write, and
     /// direct requests that the file system refused.

@@ -31,6 +31,15 @@ pub(crate) struct TransferPart {
     pub(crate) digest: Option<PartDigest>,
 }
 
+impl TransferPart {
+    /// Whether the pool has it because it is staged, although the file has a ring. What is digested
+    /// has a reason of its own.
+    pub(crate) fn is_beside_the_ring(&self) -> bool {
+        let is_for_ring = self.file.route.by_ring && self.digest.is_none();
+        is_for_ring && !self.by_ring && matches!(self.lane, Lane::DirectViaSlot { .. })
+    }
+}
+
 /// The paths that an executor's bytes take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paths {

@@ -24,6 +24,10 @@ use crate::receipt::DataPath;
 /// `EINTR` and `EAGAIN` in a row, without a byte between them, before it is an error.
 const RETRIES_MAX: u32 = 1024;
 
+/// Why bytes go by the pool although their file has a ring.
+const STAGED_NOTE: &str =
+    "what is staged in host memory, above 64 KiB, goes by the pool, whose threads copy it";
+
 /// What takes longer to copy than to hand to another thread: about 10 microseconds (an estimate).
 const COPY_MUCH: usize = 64 << 10;
 
@@ -423,6 +427,9 @@ impl Run {
         if stretch.way == Way::Cached && !self.part.file.route.cached {
             let note = "bytes found in the page cache were copied from there";
             self.report.note(note.into());
+        }
+        if stretch.in_slot && self.part.is_beside_the_ring() {
+            self.report.note(STAGED_NOTE.into());
         }
         self.report.moved(path, moved);
         let end = stretch.end().saturating_sub(self.part.file_offset);

@@ -382,11 +382,13 @@ pub(crate) fn check_required(
     let staged = FileRoute::direct_path(file.by_ring && slots_go_by_ring(outline));
     if outline.via_slot > 0 && !required.admits(staged) {
         let why = match (&file.cufile, outline.on_device) {
+            // Not for being staged: this file has no such path.
+            (None, _) if !required.admits(main) => &*file.route.reason,
             (Some(_), true) => {
                 "it is too short for cuFile (gds_threshold), or not for it: it is staged"
             }
             (None, true) => "device memory is staged",
-            _ => "memory and file offset do not agree in alignment: it is staged",
+            _ => "it is staged: it is short, or memory and file offset do not agree in alignment",
         };
         return Err(refuse(required, staged, why));
     }
