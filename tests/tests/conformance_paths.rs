@@ -153,6 +153,23 @@ fn receipt_counts_parts_times_and_no_retries_where_nothing_went_wrong() {
 }
 
 #[test]
+fn what_the_pool_does_beside_a_ring_is_noted() {
+    each_compat(async |bench| {
+        let content = pattern::bytes(7, 256 << 10);
+        let file = bench.file(&content).await.unwrap();
+        for memory in [Memory::Buffer, Memory::Part(1)] {
+            let outcome = read(&bench.engine, &file, memory, content.len(), 0).await;
+            let by_pool = outcome.paths().get(DataPath::PoolDirect)
+                + outcome.paths().get(DataPath::PoolCached);
+            let is_beside = bench.main_path() == DataPath::UringDirect && by_pool > 0;
+            let notes = outcome.receipt.unwrap().notes;
+            let told = notes.iter().any(|note| note.contains("goes by the pool"));
+            assert_eq!(told, is_beside, "{memory:?}: {notes:?}");
+        }
+    });
+}
+
+#[test]
 fn the_route_names_the_main_path_what_was_asked_and_why() {
     each_compat(async |bench| {
         let file = bench.file(&[]).await.unwrap();

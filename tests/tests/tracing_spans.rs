@@ -131,7 +131,7 @@ fn operations_have_spans_and_decisions_have_events() {
 
     fs.fail_next(Kind::Write, fuser::Errno::EIO);
     assert!(block_on(file.write_at(vec![0; 4096], 0)).is_err());
-    let failed = collector.find(Level::DEBUG, &["settled", "kind: Io"]);
+    let failed = collector.find(Level::DEBUG, &["settled", "(Io, Errno(5))"]);
     assert!(
         failed
             .span

@@ -428,7 +428,7 @@ impl Run {
             let note = "bytes found in the page cache were copied from there";
             self.report.note(note.into());
         }
-        if stretch.in_slot && self.part.is_beside_the_ring() {
+        if self.part.is_beside_the_ring() {
             self.report.note(STAGED_NOTE.into());
         }
         self.report.moved(path, moved);

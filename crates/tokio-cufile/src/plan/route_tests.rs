@@ -43,6 +43,29 @@ fn ringed(asked: Asked) -> FileRoute {
     choose(asked, &RingFacts::Running, &open(), &no_cufile()).expect("the settings can be followed")
 }
 
+#[test]
+fn who_asks_for_gds_is_told_why_this_file_has_none_and_not_that_it_is_staged() {
+    let file = ringed(Asked::default());
+    for place in [Place::Device, Place::Host(1)] {
+        let plan = Plan::new(Request {
+            kind: Kind::Read,
+            file_offset: 0,
+            len: 1 << 20,
+            place,
+            direct: file.direct,
+            cached: file.cached,
+            task_size: 1 << 20,
+            slot_size: 1 << 20,
+            page_size: 4096,
+        });
+        let outline = plan.expect("the range is valid").outline();
+        assert!(outline.via_slot > 0, "{outline:?}");
+        let refused = |class| check_required(class, Kind::Read, &file, &outline).unwrap_err();
+        let reason = refused(PathClass::Gds).to_string();
+        assert!(reason.contains("no library"), "{reason}");
+    }
+}
+
 fn required(class: PathClass, kind: Kind, facts: &DirectFacts, range: (u64, u64)) -> bool {
     admitted(class, kind, &chosen(Asked::default(), facts), range)
 }
