@@ -102,10 +102,12 @@ impl Blobs {
         place: Place,
         limits: Limits,
     ) -> Result<Self, crate::Failure> {
+        // What the name means at the start.
+        let canonical = folder.canonicalize();
+        let folder = canonical.map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Self {
             engine: engine.clone(),
-            // What the name meant at the start.
-            folder: folder.canonicalize()?,
+            folder,
             pool: Arc::new(Pool::new(engine, place, limits.memory, limits.buffer).await?),
             waiting: Semaphore::new(limits.waiting_max),
             limits,

@@ -27,7 +27,8 @@ Commands:
        --without   a driver, or a libcufile, that lacks this function
        --cufile    the version of libcufile, 1.20 unless said
        --cufile-faults   what goes wrong there: the head of crates/sim-cufile has the grammar
-       --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma
+       --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma. Whether an engine
+                         expects nvidia-fs is up to its CuFileConfig::proc_dir
   sanitize address|leak|thread [WORD]...
            the integration tests under a sanitizer of the nightly compiler, also on simulated
            GPUs; the words go to nextest, `--test NAME` among them chooses files

@@ -12,6 +12,7 @@ use crate::{Result, place, process};
 
 /// Becomes the program, so that its exit status is ours. Returns only if that fails.
 pub(crate) fn run(sim: &Simulated) -> Result<bool> {
+    eprintln!("xtask: building what has changed of the simulators; the first time takes minutes");
     let folders = folders(sim)?;
     let (word, args) = sim
         .words
