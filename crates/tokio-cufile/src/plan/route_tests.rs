@@ -47,18 +47,7 @@ fn ringed(asked: Asked) -> FileRoute {
 fn who_asks_for_gds_is_told_why_this_file_has_none_and_not_that_it_is_staged() {
     let file = ringed(Asked::default());
     for place in [Place::Device, Place::Host(1)] {
-        let plan = Plan::new(Request {
-            kind: Kind::Read,
-            file_offset: 0,
-            len: 1 << 20,
-            place,
-            direct: file.direct,
-            cached: file.cached,
-            task_size: 1 << 20,
-            slot_size: 1 << 20,
-            page_size: 4096,
-        });
-        let outline = plan.expect("the range is valid").outline();
+        let outline = outline(Kind::Read, &file, (0, 1 << 20), place);
         assert!(outline.via_slot > 0, "{outline:?}");
         let refused = |class| check_required(class, Kind::Read, &file, &outline).unwrap_err();
         let reason = refused(PathClass::Gds).to_string();
@@ -66,23 +55,27 @@ fn who_asks_for_gds_is_told_why_this_file_has_none_and_not_that_it_is_staged() {
     }
 }
 
-fn required(class: PathClass, kind: Kind, facts: &DirectFacts, range: (u64, u64)) -> bool {
-    admitted(class, kind, &chosen(Asked::default(), facts), range)
-}
-
-fn admitted(class: PathClass, kind: Kind, file: &FileRoute, range: (u64, u64)) -> bool {
+fn outline(kind: Kind, file: &FileRoute, range: (u64, u64), place: Place) -> Outline {
     let plan = Plan::new(Request {
         kind,
         file_offset: range.0,
         len: range.1,
-        place: Place::Host(0),
+        place,
         direct: file.direct,
         cached: file.cached,
         task_size: 1 << 20,
         slot_size: 1 << 20,
         page_size: 4096,
     });
-    let outline = plan.expect("the range is valid").outline();
+    plan.expect("the range is valid").outline()
+}
+
+fn required(class: PathClass, kind: Kind, facts: &DirectFacts, range: (u64, u64)) -> bool {
+    admitted(class, kind, &chosen(Asked::default(), facts), range)
+}
+
+fn admitted(class: PathClass, kind: Kind, file: &FileRoute, range: (u64, u64)) -> bool {
+    let outline = outline(kind, file, range, Place::Host(0));
     match check_required(class, kind, file, &outline) {
         Ok(()) => true,
         Err(error) => {
