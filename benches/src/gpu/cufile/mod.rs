@@ -169,6 +169,19 @@ impl Field<'_> {
         settings.entry(name, self.device.ordinal)
     }
 
+    /// For a cold file and for a durable one.
+    fn ours_around_the_cache(&self) -> [Entry; 5] {
+        let (off, whole) = (self.engine(CompatMode::Off), Shape::Whole);
+        let wide = off.clone().num_threads(16);
+        [
+            self.ours("ours, cuFile", off.clone(), whole),
+            self.ours("ours, cuFile, 16 threads", wide, whole),
+            self.ours_registered("ours, cuFile, registered", off, CacheMode::Auto),
+            self.ours("ours, compat", self.engine(CompatMode::On), whole),
+            self.ours("ours, auto", self.engine(CompatMode::Auto), whole),
+        ]
+    }
+
     fn contest(&self, workload: &'static str, job: Job, entries: Vec<Entry>) -> Contest {
         let rows = if job.is_write() { WRITES } else { READS };
         Contest {
@@ -225,7 +238,6 @@ impl Field<'_> {
     }
 
     fn cold_read(&self) -> Result<Contest> {
-        let (off, whole) = (self.engine(CompatMode::Off), Shape::Whole);
         let cached = Settings {
             direct: Some(false),
             ..PLAIN
@@ -239,30 +251,15 @@ impl Field<'_> {
             self.streams("cuFileReadAsync, 4 registered streams", 4, true, PLAIN),
         ]);
         entries.extend(self.batches(PLAIN));
-        let wide = off.clone().num_threads(16);
-        entries.extend([
-            self.ours("ours, cuFile", off.clone(), whole),
-            self.ours("ours, cuFile, 16 threads", wide, whole),
-            self.ours_registered("ours, cuFile, registered", off, CacheMode::Auto),
-            self.ours("ours, compat", self.engine(CompatMode::On), whole),
-            self.ours("ours, auto", self.engine(CompatMode::Auto), whole),
-        ]);
+        entries.extend(self.ours_around_the_cache());
         let job = super::job(self.args, Access::Read, self.block(), self.depth())?;
         Ok(self.contest("gpu-cufile-cold-read", job, entries))
     }
 
     fn write(&self) -> Result<Contest> {
-        let (off, whole) = (self.engine(CompatMode::Off), Shape::Whole);
         let mut entries = self.threads(&WRITES, PLAIN);
         entries.extend(self.threads(&[("cuFileWrite, 8 threads, registered", 8)], REGISTERED));
-        let wide = off.clone().num_threads(16);
-        entries.extend([
-            self.ours("ours, cuFile", off.clone(), whole),
-            self.ours("ours, cuFile, 16 threads", wide, whole),
-            self.ours_registered("ours, cuFile, registered", off, CacheMode::Auto),
-            self.ours("ours, compat", self.engine(CompatMode::On), whole),
-            self.ours("ours, auto", self.engine(CompatMode::Auto), whole),
-        ]);
+        entries.extend(self.ours_around_the_cache());
         let job = super::write_job(self.args, self.block(), self.depth())?;
         Ok(self.contest("gpu-cufile-write", job, entries))
     }
