@@ -159,6 +159,8 @@ pub(crate) struct State<D: Domain> {
     pub(crate) stop: Option<StopReason>,
     /// A part failed or met the end of the file: no part behind it is needed.
     ended_early: bool,
+    /// Where, at the lowest offset.
+    early_end: u64,
     /// The last part was granted.
     exhausted: bool,
     in_flight: u32,
@@ -205,6 +207,7 @@ impl<D: Domain> State<D> {
             detached: false,
             stop: None,
             ended_early: false,
+            early_end: u64::MAX,
             exhausted: false,
             in_flight: 0,
             unstarted: 0,
@@ -345,7 +348,8 @@ impl<D: Domain> State<D> {
         self.in_flight -= 1;
         self.report.merge(outcome.report);
         if outcome.bytes < len || outcome.fault.is_some() {
-            self.gap = self.gap.min(offset + outcome.bytes);
+            self.early_end = self.early_end.min(offset + outcome.bytes);
+            self.gap = self.gap.min(self.early_end);
             self.ended_early = true;
         }
         if let Some(fault) = outcome.fault {
@@ -374,7 +378,9 @@ impl<D: Domain> State<D> {
             self.in_flight > 0 || of_parts == (0, 0),
             "without parts: (unstarted, holding) is {of_parts:?}"
         );
-        let kept_from = self.stop.filter(|_| !self.exhausted && !self.ended_early);
+        // Behind an early end nothing was needed; before it, a part that was withdrawn was.
+        let is_whole = self.exhausted || (self.ended_early && self.early_end <= self.gap);
+        let kept_from = self.stop.filter(|_| !is_whole);
         let ending = match (self.failure.take(), kept_from, self.refusal) {
             (Some((offset, fault)), ..) => Ending::Failed { offset, fault },
             (None, Some(_), Some(refusal)) => Ending::Rejected(refusal),

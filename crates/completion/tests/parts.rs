@@ -240,6 +240,21 @@ fn a_part_that_does_not_start_any_more_makes_room_for_the_next() {
 }
 
 #[test]
+fn a_stop_that_keeps_a_part_before_an_early_end_from_starting_is_told() {
+    let world = world();
+    let mut job = world.submit(Want::read(&[10, 10]));
+    let unstarted = world.take_part().expect("there is room");
+    // The later part meets the end of the file first.
+    world.start().finish_with(4, None);
+    job.cancel();
+    let outcome = job.outcome();
+    assert_eq!(outcome.ending, Ending::Stopped(StopReason::Cancelled));
+    assert_eq!(outcome.bytes, 0);
+    assert!(unstarted.start().is_none());
+    world.assert_all_free(0);
+}
+
+#[test]
 fn a_part_dropped_unstarted_stops_its_operation_without_a_trace() {
     let world = world();
     let mut job = world.submit(Want::read(&[10, 10]));
