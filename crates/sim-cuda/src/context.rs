@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::code::{Code, Result};
@@ -18,13 +18,41 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The error that all calls on a context return once it has one.
+/// The error that all calls on a context return once it has one, and the work that has begun.
 #[derive(Debug, Default)]
-pub(crate) struct Health(AtomicI32);
+pub(crate) struct Health {
+    error: AtomicI32,
+    at_work: AtomicUsize,
+}
+
+/// Work that was begun while the context was well; dropped when it is done.
+#[derive(Debug)]
+pub(crate) struct AtWork<'a>(&'a Health);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_sub(1, Ordering::SeqCst);
+        monitor::ring();
+    }
+}
 
 impl Health {
+    /// Begins work, which whoever ends the context then waits for.
+    pub(crate) fn begin(&self) -> Result<AtWork<'_>> {
+        // Counted before the look, and the end looks at the count after it set the error.
+        self.at_work.fetch_add(1, Ordering::SeqCst);
+        let work = AtWork(self);
+        self.check().map(|()| work)
+    }
+
+    /// Waits for the work that was begun. With an error set, no more begins: memory that is freed
+    /// after this is not touched again, as a driver sees to when a context ends.
+    fn settle(&self) {
+        monitor::wait(|| self.at_work.load(Ordering::SeqCst) == 0);
+    }
+
     pub(crate) fn check(&self) -> Result {
-        match self.0.load(Ordering::Acquire) {
+        match self.error.load(Ordering::SeqCst) {
             0 => Ok(()),
             error => Err(Code(error)),
         }
@@ -33,9 +61,9 @@ impl Health {
     /// The first error stays, and wakes whoever waits for work that will not be done.
     pub(crate) fn lose(&self, error: Code) {
         let (from, to) = (Code::SUCCESS.0, error.0);
-        let order = Ordering::AcqRel;
+        let order = Ordering::SeqCst;
         // An earlier error is kept.
-        let _ = self.0.compare_exchange(from, to, order, Ordering::Acquire);
+        let _ = self.error.compare_exchange(from, to, order, order);
         monitor::ring();
     }
 }
@@ -169,7 +197,7 @@ impl Context {
         (lock(&self.streams).len(), lock(&self.events).len())
     }
 
-    /// Work that has not begun is never done.
+    /// Work that has not begun is never done; what has is waited for.
     pub(crate) fn end(&self) {
         self.health.lose(Code::CONTEXT_IS_DESTROYED);
         let streams = std::mem::take(&mut *lock(&self.streams));
@@ -179,6 +207,7 @@ impl Context {
         if let Some(Ok(default)) = self.default.get() {
             default.close();
         }
+        self.health.settle();
         lock(&self.events).clear();
     }
 

@@ -104,14 +104,20 @@ impl Stream {
                 monitor::wait(|| stream.has_done(ticket) || self.health.check().is_err());
             }
             Delay::draw(&mut rng).pass();
-            if self.health.check().is_err() {
-                add(&self.device.counters.work_abandoned, 1);
-            } else if let Err(error) = work.run(self.device, &self.health, &mut rng) {
-                self.health.lose(error);
-            }
+            self.perform(&work, &mut rng);
             drop(work);
             self.done.fetch_add(1, Ordering::Release);
             monitor::ring();
+        }
+    }
+
+    fn perform(&self, work: &Work, rng: &mut Rng) {
+        let Ok(_at_work) = self.health.begin() else {
+            add(&self.device.counters.work_abandoned, 1);
+            return;
+        };
+        if let Err(error) = work.run(self.device, &self.health, rng) {
+            self.health.lose(error);
         }
     }
 

@@ -84,6 +84,33 @@ fn a_copy_to_freed_memory_is_caught() {
     assert_eq!((after.late_writes, after.late_reads), (1, 1));
 }
 
+/// A program that is right about its copies is not called wrong for ending their context.
+#[test]
+fn the_end_of_a_context_waits_for_the_copies_that_have_begun() {
+    const LONG: usize = 64 << 20;
+    let sim = sim();
+    for _ in 0..8 {
+        sim.enter(10);
+        let memory = sim.allocate(LONG);
+        // Of a stream that was destroyed, too.
+        let (kept, gone) = (sim.stream(), sim.stream());
+        let before = sim.stats(10).bytes_on_device;
+        assert_eq!(sim.cuMemsetD8Async(memory, 1, LONG, kept), 0);
+        for _ in 0..4 {
+            let (from, to) = (memory, memory + LONG / 2);
+            assert_eq!(sim.cuMemcpyDtoDAsync_v2(to, from, LONG / 2, gone), 0);
+        }
+        assert_eq!(sim.cuStreamDestroy_v2(gone), 0);
+        while sim.stats(10).bytes_on_device == before {
+            std::thread::yield_now();
+        }
+        assert_eq!(sim.cuDevicePrimaryCtxRelease_v2(10), 0);
+        let stats = sim.stats(10);
+        assert_eq!(stats.live_allocations, 0);
+        assert_eq!((stats.late_writes, stats.late_reads), (0, 0));
+    }
+}
+
 #[test]
 fn who_writes_by_another_way_is_caught_by_the_canaries() {
     let sim = sim();
