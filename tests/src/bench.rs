@@ -2,7 +2,12 @@
 //!
 //! A conformance test is written once against a [`Bench`] and runs for every engine, for settings
 //! that cut requests in different ways, and on a disk and on tmpfs.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "variables say which library is meant, and where files may be"
+)]
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions as StdOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -58,9 +63,10 @@ pub fn subjects() -> Vec<Subject> {
     vec![pool, uring]
 }
 
-/// cuFile for whatever it takes, by each kind of its calls, where it is simulated.
+/// cuFile for whatever it takes, by each kind of its calls, where it is simulated or
+/// `TOKIO_CUFILE_LIBCUFILE` names a library of NVIDIA's: some versions of that take no files in memory.
 #[must_use]
-pub fn cufile() -> Vec<Subject> {
+pub fn cufile(parent: &Path) -> Vec<Subject> {
     let by = |name, calls| Subject {
         name,
         compat_mode: CompatMode::Off,
@@ -73,13 +79,23 @@ pub fn cufile() -> Vec<Subject> {
         by("cufile", CuFileCalls::Sync),
         by("cufile in streams", CuFileCalls::Stream),
     ];
-    all.into_iter().filter(|_| sim::is_asked_for()).collect()
+    let is_in_memory = Some(parent) == tmpfs();
+    let is_there = sim::is_asked_for() || (real_cufile().is_some() && !is_in_memory);
+    all.into_iter().filter(|_| is_there).collect()
+}
+
+/// The library that is to be used where nothing is simulated.
+fn real_cufile() -> Option<CuFileConfig> {
+    let library = env::var_os("TOKIO_CUFILE_LIBCUFILE").filter(|_| !sim::is_asked_for())?;
+    let mut config = CuFileConfig::default();
+    config.library = Some(library.into());
+    Some(config)
 }
 
 impl Subject {
     /// The settings that select it.
     pub fn builder(&self) -> EngineBuilder {
-        let mut cufile = simulated_cufile();
+        let mut cufile = real_cufile().unwrap_or_else(simulated_cufile);
         cufile.calls = self.calls;
         let builder = Engine::builder().io(self.io).cufile(cufile);
         builder.compat_mode(self.compat_mode)
@@ -105,12 +121,10 @@ pub fn setups() -> Vec<Setup> {
     setups_of(&subjects())
 }
 
-/// The same, and cuFile where it is simulated.
+/// Every engine that takes files there.
 #[must_use]
-pub fn every_setup() -> Vec<Setup> {
-    let mut subjects = subjects();
-    subjects.extend(cufile());
-    setups_of(&subjects)
+pub fn every_subject(parent: &Path) -> Vec<Subject> {
+    [subjects(), cufile(parent)].concat()
 }
 
 fn setups_of(subjects: &[Subject]) -> Vec<Setup> {
@@ -289,9 +303,9 @@ impl Bench {
 ///
 /// When the test does, or when the engine has not everything back afterwards.
 pub fn each(test: impl AsyncFn(&Bench)) {
-    each_of(&every_setup(), &disk(), &test);
+    each_of(&setups_of(&every_subject(&disk())), &disk(), &test);
     if let Some(tmpfs) = tmpfs() {
-        each_of(&every_setup(), tmpfs, test);
+        each_of(&setups_of(&every_subject(tmpfs)), tmpfs, test);
     }
 }
 
@@ -367,14 +381,17 @@ pub async fn assert_all_home(engine: &Engine) {
 /// Seconds at least, on any machine.
 const YIELDS_MAX: u32 = 20_000_000;
 
-/// A directory on the disk that the tests were built on.
+/// A directory on the disk that the tests were built on, or that `TOKIO_CUFILE_TEST_FOLDER` names.
 ///
 /// # Panics
 ///
 /// When the running program cannot be found.
 #[must_use]
 pub fn disk() -> PathBuf {
-    let program = std::env::current_exe().expect("the test's own program");
+    if let Some(folder) = env::var_os("TOKIO_CUFILE_TEST_FOLDER") {
+        return folder.into();
+    }
+    let program = env::current_exe().expect("the test's own program");
     program.parent().expect("it lies in a folder").to_owned()
 }
 

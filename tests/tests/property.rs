@@ -14,7 +14,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tokio_cufile::CacheMode;
-use tokio_cufile_tests::bench::{self, Bench, Setup, block_on, subjects};
+use tokio_cufile_tests::bench::{self, Bench, Setup, block_on};
 use tokio_cufile_tests::memory::{Memory, read, write};
 use tokio_cufile_tests::{gpu, pattern, random};
 
@@ -88,12 +88,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn setup() -> impl Strategy<Value = Setup> {
+fn setup(parent: &Path) -> impl Strategy<Value = Setup> {
     let pages = || prop_oneof![Just(1_usize), Just(2), Just(3), Just(5), Just(16), Just(64)];
     let cache = prop_oneof![3 => Just(CacheMode::Auto), 1 => Just(CacheMode::Cached)];
-    let mut all = subjects();
-    all.extend(bench::cufile());
-    let subject = prop::sample::select(all);
+    let subject = prop::sample::select(bench::every_subject(parent));
     (subject, cache, pages(), pages(), 1_usize..5).prop_map(
         |(subject, cache, task, slot, threads)| {
             let builder = subject.builder().cache(cache);
@@ -226,7 +224,7 @@ fn run(setup: &Setup, parent: &Path, steps: &[Step]) {
 
 fn check(parent: &Path, cases: u32) {
     let steps = prop::collection::vec(step(), 1..24);
-    random::check(cases, &(setup(), steps), |(setup, steps)| {
+    random::check(cases, &(setup(parent), steps), |(setup, steps)| {
         run(&setup, parent, &steps);
     });
 }

@@ -2,6 +2,7 @@
 //!
 //! `leaver FILE COUNT auto|pool|uring return|exit|panic [device]`: starts COUNT reads of FILE, says
 //! `started`, waits for a line and leaves in that way. With `device`, they are into memory of device 0.
+//! The rest of the settings is that of the environment.
 
 use std::env;
 use std::io::{self, BufRead, Write};
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "uring" => IoEngine::Uring,
         _ => IoEngine::Auto,
     };
-    let engine = Engine::builder().num_threads(80).io(io).build_blocking()?;
+    let engine = Engine::from_env()?.num_threads(80).io(io).build_blocking()?;
     let file = runtime.block_on(AsyncCuFile::open(&engine, path))?;
     let len = count * 4096;
     let ranges = (0..count).map(|index| index * 4096..(index + 1) * 4096);
