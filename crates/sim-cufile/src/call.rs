@@ -5,7 +5,7 @@ use crate::cuda;
 use crate::entry::Entry;
 use crate::faults::Spoiled;
 use crate::faults::script::{Place, Subject};
-use crate::state::{self, State};
+use crate::state::{self, Inside, State};
 
 /// A call that tells how it ended by a status.
 pub(crate) fn status(entry: Entry, run: impl FnOnce(&'static State) -> Result) -> Status {
@@ -18,6 +18,7 @@ pub(crate) fn about(
     file: Option<&str>,
     run: impl FnOnce(&'static State) -> Result,
 ) -> Status {
+    let _inside = Inside::new(entry);
     Status::of(state::get().and_then(|state| {
         let spoiled = begin(state, entry, file)?;
         let result = run(state);

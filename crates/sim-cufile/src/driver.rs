@@ -1,5 +1,6 @@
 //! Opening and closing, files and buffers.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 
@@ -92,12 +93,6 @@ fn write_log(inner: &Inner) {
 
 /// One open less; the last ends what is registered.
 pub(crate) fn close(state: &State) -> Result {
-    if state::is_exiting() {
-        say(format_args!(
-            "closed while the process exits: the real library crashes"
-        ));
-        std::process::abort();
-    }
     let mut inner = lock(&state.inner);
     if inner.uses == 0 {
         return Err(Fail::Code(code::DRIVER_NOT_INITIALIZED));
@@ -116,14 +111,24 @@ pub(crate) fn close(state: &State) -> Result {
     Ok(())
 }
 
-/// 1.15 crashes when the process exits with the library open and statistics at level 3.
+/// Every version crashes when the process exits while calls run or streams have requests, and 1.15
+/// also with the library open and statistics at level 3.
 pub(crate) fn end_of_process(state: &State) {
-    let inner = lock(&state.inner);
-    if version::number() == 1150 && inner.level == 3 && inner.uses > 0 {
-        say(format_args!(
-            "exit with level 3 and the library open: 1.15 crashes here"
-        ));
+    let crash = |why: fmt::Arguments<'_>| -> ! {
+        say(format_args!("exit with {why}: the real library crashes"));
         std::process::abort();
+    };
+    let calls = state::calls_inside();
+    if calls > 0 {
+        crash(format_args!("{calls} calls running"));
+    }
+    let inner = lock(&state.inner);
+    let queued: usize = inner.streams.values().map(|stream| stream.in_flight).sum();
+    if queued > 0 {
+        crash(format_args!("{queued} requests in streams"));
+    }
+    if version::number() == 1150 && inner.level == 3 && inner.uses > 0 {
+        crash(format_args!("level 3 and the library open"));
     }
 }
 

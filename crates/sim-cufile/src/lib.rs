@@ -17,7 +17,7 @@
 //! | a result | -1 with a code in `errno`, the negative of a code, or the negative of an `errno`; beside a success `errno` is dirty, and so is CUDA's code |
 //! | the last close | ends all registrations; later calls open again |
 //! | the log | is made in the current folder, as `SIMULATED-cufile.log`, unless something says otherwise |
-//! | the end of the process | aborts where the real one crashes: 1.15 with statistics at level 3 left open, and a close while the process exits |
+//! | the end of the process | aborts where the real one crashes: while calls run or streams have requests, at a call that comes later, a close among them, and on 1.15 with statistics at level 3 left open. Asked to be told of it when it is opened, and again by its first request |
 //! | misuse | what would read another file, write before a buffer, or end what is in flight is named on the error output, and counted |
 //!
 //! There is no `cufile.json`, and no `/proc/driver/nvidia-fs`. Bandwidths, latencies and histograms

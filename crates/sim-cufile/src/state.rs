@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::code::{Fail, INTERNAL_ERROR, NVFS_SETUP_ERROR, Result};
@@ -169,11 +169,44 @@ impl State {
 static EXITING: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_exiting() -> bool {
-    EXITING.load(Ordering::Acquire)
+    EXITING.load(Ordering::SeqCst)
 }
 
 pub(crate) fn begin_exit() {
-    EXITING.store(true, Ordering::Release);
+    EXITING.store(true, Ordering::SeqCst);
+}
+
+/// Calls that have not returned.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn calls_inside() -> usize {
+    INSIDE.load(Ordering::SeqCst)
+}
+
+/// A thread is in a call while this is kept.
+#[derive(Debug)]
+pub(crate) struct Inside(());
+
+impl Inside {
+    /// A call begins. Ends the process where that is on its way out: the real library's things are
+    /// destroyed by then.
+    pub(crate) fn new(entry: Entry) -> Self {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        if is_exiting() {
+            say(format_args!(
+                "{} was called while the process exits: the real library crashes",
+                entry.name()
+            ));
+            std::process::abort();
+        }
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A line on the error output, if there is one.

@@ -166,7 +166,9 @@ fn closing_while_the_process_exits_crashes() {
     if !is_again() {
         let output = again::run(NAME, &[]);
         assert!(is_crash(&output), "{}", printed(&output));
-        assert!(printed(&output).contains("closed while the process exits"));
+        assert!(
+            printed(&output).contains("cuFileDriverClose_v2 was called while the process exits")
+        );
         return;
     }
     // SAFETY: the function is there until the end. It runs last, as it is the first to be given.
@@ -176,6 +178,51 @@ fn closing_while_the_process_exits_crashes() {
     sims.quiet();
     sims.enter(0);
     sims.library.driver_open().expect("it opens");
+}
+
+/// Measured on 1.15 and 1.20, with nothing that keeps the process.
+#[test]
+fn leaving_while_the_library_is_in_use_crashes() {
+    const NAME: &str = "leaving_while_the_library_is_in_use_crashes";
+    if !is_again() {
+        for (version, how) in ["1.15", "1.20"]
+            .into_iter()
+            .flat_map(|version| ["call", "stream"].map(|how| (version, how)))
+        {
+            let case = format!("{version} {how}");
+            let output = again::run(NAME, &[("SIM_CUFILE_CASE", &case)]);
+            assert!(is_crash(&output), "{case}: {}", printed(&output));
+            let said = match how {
+                "call" => "SIMULATED: exit with 1 calls running",
+                _ => "SIMULATED: exit with 1 requests in streams",
+            };
+            let printed = printed(&output);
+            assert!(printed.contains(said), "{case}: {printed}");
+        }
+        return;
+    }
+    let case = xtask::place::setting("SIM_CUFILE_CASE", "");
+    let (version, how) = case.split_once(' ').expect("a version and a word");
+    let sims: &'static Sims = Box::leak(Box::new(Sims::load(version)));
+    sims.opt_in();
+    sims.quiet();
+    sims.enter(0);
+    sims.library.driver_open().expect("it opens");
+    sims.faults("cuFileRead:never;@read:never");
+    let file = file(&[1; 4096]);
+    let handle = sims.register(file.as_file());
+    let memory = sims.memory(4096);
+    if how == "call" {
+        std::thread::spawn(move || {
+            sims.enter(0);
+            sims.read(handle, &whole(memory, 4096))
+        });
+    } else {
+        sims.put(sims.stream(), handle, memory, support::cells(4096, 0, 0));
+    }
+    while sims.stats().faults_fired == 0 {
+        std::thread::yield_now();
+    }
 }
 
 /// The folder that the process is in is the package's, unless it is told otherwise.

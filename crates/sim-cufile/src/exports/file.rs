@@ -14,7 +14,7 @@ use crate::code::{Fail, INVALID_VALUE, Status};
 use crate::driver;
 use crate::entry::Entry;
 use crate::os;
-use crate::state;
+use crate::state::{self, Inside};
 use crate::transfer;
 
 #[repr(C)]
@@ -57,6 +57,7 @@ unsafe extern "C" fn cuFileHandleRegister(
 /// Has no result, so no fault either.
 #[unsafe(no_mangle)]
 extern "C" fn cuFileHandleDeregister(handle: usize) {
+    let _inside = Inside::new(Entry::cuFileHandleDeregister);
     if let Ok(state) = state::get() {
         let path = transfer::path(state, handle);
         // A fault may be slow or hang; one that fails has nobody to tell.

@@ -15,6 +15,7 @@ mod transfer;
 
 use std::ffi::{CStr, c_char};
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::code::{Fail, INVALID_VALUE, Result};
 use crate::{driver as library, state};
@@ -62,16 +63,34 @@ unsafe fn text(from: *const c_char) -> Result<String> {
     Ok(text.to_string_lossy().into_owned())
 }
 
+/// The process that has opened the library.
+static OPENER: AtomicU32 = AtomicU32::new(0);
+
 /// Asks, once, to be told when the process begins to end.
 pub(crate) fn at_exit() {
     static ASKED: Once = Once::new();
+    ask(&ASKED);
+}
+
+/// The same once more, as what is made later is destroyed earlier.
+pub(crate) fn at_exit_again() {
+    static ASKED: Once = Once::new();
+    ask(&ASKED);
+}
+
+fn ask(asked: &Once) {
     extern "C" fn begin() {
+        // What happens in a child of the process is not known: nothing, here.
+        if OPENER.load(Ordering::Relaxed) != std::process::id() {
+            return;
+        }
         state::begin_exit();
         if let Ok(state) = state::get() {
             library::end_of_process(state);
         }
     }
-    ASKED.call_once(|| {
+    asked.call_once(|| {
+        OPENER.store(std::process::id(), Ordering::Relaxed);
         // SAFETY: the code of the function is never unloaded (see `build.rs`).
         let status = unsafe { libc::atexit(begin) };
         assert_eq!(status, 0, "there is room for one function more");

@@ -11,7 +11,7 @@ use crate::code::{Fail, INVALID_VALUE, Result};
 use crate::entry::Entry;
 use crate::faults::Spoiled;
 use crate::os;
-use crate::state::{self, State};
+use crate::state::{self, Inside, State};
 use crate::stats::By;
 use crate::transfer::{self, InFlight, Request};
 
@@ -108,12 +108,15 @@ unsafe fn vector(
 /// One request after the other, up to the first that is short. An error is told as it was measured:
 /// by -1 and its number in `errno`, but for those of CUDA, which come in the documented form.
 fn at_once(entry: Entry, requests: &[Request]) -> isize {
+    let _inside = Inside::new(entry);
     let told = state::get().and_then(|state| {
         let first = requests.first().ok_or(Fail::Code(INVALID_VALUE))?;
         let path = transfer::path(state, first.handle);
         let spoiled = call::begin(state, entry, Some(&path))?;
         run(state, requests, &spoiled)
     });
+    // What the first request has made.
+    super::at_exit_again();
     match told {
         Ok(told) => {
             // Left dirty, as it has been seen; a count that faults have made up explains nothing.
