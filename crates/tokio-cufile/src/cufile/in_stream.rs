@@ -17,6 +17,7 @@ use nvidia_dl::cuda::Stream;
 use nvidia_dl::cufile::{Cells, CufileError, decode_done};
 use tokio::sync::oneshot;
 
+use super::leaving::{InUse, Purpose};
 use super::part::{CufilePart, Lost, SoFar, error_of, is_passing};
 use super::registration::Registration;
 use super::session::Queued;
@@ -112,6 +113,8 @@ struct Held {
     event: Event,
     queued: Queued,
     then: Then,
+    /// From the call on.
+    in_use: Option<InUse>,
 }
 
 /// What comes after the operation.
@@ -135,9 +138,10 @@ impl Drop for Underway {
             event,
             queued,
             then,
+            in_use,
         } = held;
         #[expect(clippy::disallowed_methods, reason = "the stream may still use them")]
-        std::mem::forget((part, cells, event, queued, then));
+        std::mem::forget((part, cells, event, queued, then, in_use));
         // Unfinished, which quarantines the operation.
         drop(ticket);
     }
@@ -182,6 +186,7 @@ pub(super) fn put(
             event,
             queued: into.queued,
             then: into.then,
+            in_use: None,
         }),
         counters: Arc::clone(counters),
         asked_at,
@@ -284,7 +289,9 @@ impl Underway {
             Then::Users { .. } => None,
         };
         let registration = &place.registration;
-        let (library, file) = (registration.session().library(), registration.handle());
+        let file = registration.handle();
+        let library = registration.session().library().call(Purpose::Stream);
+        held.in_use = Some(library.goes_on());
         let cells: *mut Cells = &raw mut *held.cells;
         match held.part.kind {
             // SAFETY: this value keeps memory (by the ticket), file, handle and cells until an event

@@ -6,6 +6,7 @@
 //! | `effective` | which of its settings are in force, and why |
 //! | `gate` | what is looked at before the library is called at all |
 //! | `opening` | from the first call to the open library, and what it says of itself |
+//! | `leaving` | the end of a process that still uses the library |
 //! | `watched` | calls that may never return |
 //! | `session` | the process's one libcufile, opened, and how it is set |
 //! | `registration` | a file as cuFile knows it |
@@ -23,6 +24,7 @@ mod effective;
 mod gate;
 mod given;
 mod in_stream;
+mod leaving;
 mod opening;
 mod part;
 mod pinned;

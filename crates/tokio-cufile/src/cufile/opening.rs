@@ -11,6 +11,7 @@ use nvidia_dl::cufile::{
 
 use super::effective::Set;
 use super::given::Given;
+use super::leaving::{Guarded, Purpose};
 use super::{Absent, gate};
 use crate::config::CuFileStats;
 use crate::cuda::{Device, open_driver};
@@ -40,7 +41,7 @@ pub(super) struct Facts {
 
 /// Everything from the first call to the open library. On a thread that may be lost.
 pub(super) struct Opening {
-    pub(super) library: &'static Library,
+    pub(super) library: Guarded,
     pub(super) stats: CuFileStats,
     pub(super) proc_dir: PathBuf,
     /// What was set when it was opened, if it is open.
@@ -51,7 +52,7 @@ pub(super) struct Opening {
 pub(super) struct Opened {
     pub(super) device: Arc<Device>,
     pub(super) facts: Facts,
-    library: &'static Library,
+    library: Guarded,
     /// It was not open before.
     is_new: bool,
 }
@@ -59,7 +60,7 @@ pub(super) struct Opened {
 impl Opened {
     /// Nobody will use what was just opened.
     pub(super) fn close_again(self) {
-        close_again(self.library, self.is_new);
+        close_again(&self.library.call(Purpose::Open), self.is_new);
     }
 }
 
@@ -68,7 +69,8 @@ impl Opening {
     ///
     /// Why the library cannot be used.
     pub(super) fn run(self) -> Result<Opened, Absent> {
-        let version = self.library.version().map_err(|error| error.to_string())?;
+        let version = self.library.call(Purpose::Ask).version();
+        let version = version.map_err(|error| error.to_string())?;
         gate::check(version, &self.proc_dir)?;
         let driver = open_driver().map_err(|error| error.to_string())?;
         let device = Device::open(driver, DEVICE).map_err(|error| error.to_string())?;
@@ -83,12 +85,14 @@ impl Opening {
 
     /// Opens it, if it is not open, and asks it.
     fn facts(&self, version: Option<Version>) -> Result<Facts, Absent> {
-        let library = self.library;
+        // Kept to the end: on this thread nothing else calls it meanwhile.
+        let open = self.library.call(Purpose::Open);
+        let library = &*open;
         let mut stats = Err("it was opened without".to_owned());
         let mut ours = self.open.clone().unwrap_or_default();
         if self.open.is_none() {
             ours.extend(keep_log_out_of_folder(library, &Given::read()));
-            stats = self.ask_for_stats(version);
+            stats = self.ask_for_stats(library, version);
             library
                 .driver_open()
                 .map_err(|error| format!("libcufile does not open: {error}"))?;
@@ -119,7 +123,7 @@ impl Opening {
         })
     }
 
-    fn ask_for_stats(&self, version: Option<Version>) -> Result<(), String> {
+    fn ask_for_stats(&self, library: &Library, version: Option<Version>) -> Result<(), String> {
         // Before, there are none.
         let crashes =
             version.is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version));
@@ -131,7 +135,7 @@ impl Opening {
             }
             CuFileStats::On | CuFileStats::OnWithShutdown => {}
         }
-        let set = self.library.set_stats_level(StatsLevel::PER_GPU);
+        let set = library.set_stats_level(StatsLevel::PER_GPU);
         set.map_err(|error| error.to_string())
     }
 }

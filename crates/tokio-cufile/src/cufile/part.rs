@@ -15,6 +15,7 @@ use nvidia_dl::cufile::{Code, CufileError, Failure, Transfer};
 use rustix::io::Errno;
 
 use super::in_stream::InStream;
+use super::leaving::Purpose;
 use super::proof::Window;
 use super::registration::Registration;
 use super::session::Session;
@@ -297,7 +298,8 @@ impl Run<'_> {
             file_offset: part.file_offset + self.done as u64,
             len: part.memory.len() - self.done,
         };
-        let (library, file) = (session.library(), self.registration.handle());
+        let file = self.registration.handle();
+        let library = session.library().call(Purpose::Move);
         match part.kind {
             // SAFETY: the operation's payload owns the memory, of which this part has its bytes alone
             // and which is writable; it came after whatever events the user named. The part keeps the

@@ -13,6 +13,7 @@ use nvidia_dl::cuda::DevicePtr;
 use nvidia_dl::cufile::{BufferFlags, Code};
 
 use super::Cufile;
+use super::leaving::Purpose;
 use super::part::error_of;
 use super::registration::Registered;
 use super::session::Session;
@@ -115,9 +116,10 @@ impl BufRegistration {
             return Err(Error::new(ErrorKind::OutOfMemory, reason).with_device(range.device()));
         }
         let base = DevicePtr(range.address()).as_void();
+        let library = session.library().call(Purpose::Register);
         // SAFETY: by the caller's word the memory outlives this value, whose drop deregisters it.
-        let registered =
-            unsafe { (session.library()).buf_register(base, range.len(), BufferFlags::NONE) };
+        let registered = unsafe { library.buf_register(base, range.len(), BufferFlags::NONE) };
+        drop(library);
         registered.map_err(|error| error_of(error).with_device(range.device()))?;
         session.pinned().lock().insert(range.address(), range);
         Ok(Self {
@@ -132,11 +134,17 @@ impl BufRegistration {
 impl Drop for BufRegistration {
     fn drop(&mut self) {
         self.session.pinned().lock().remove(&self.range.address());
+        let library = self.session.library();
+        let Some(library) = library.call_unless_leaving(Purpose::Register) else {
+            self.is_stuck.store(true, Ordering::Release);
+            return;
+        };
         drop(self.device.bind());
         let base = DevicePtr(self.range.address()).as_void();
         // SAFETY: registered in `new`; what was in flight had a share of the memory, or its operation
         // is quarantined, and then it is not ended.
-        let deregistered = unsafe { self.session.library().buf_deregister(base) };
+        let deregistered = unsafe { library.buf_deregister(base) };
+        drop(library);
         let Err(error) = deregistered else {
             return;
         };

@@ -9,15 +9,16 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nvidia_dl::cufile::{Library, PathCounts};
+use nvidia_dl::cufile::PathCounts;
 
+use super::leaving::{Guarded, Purpose};
 use crate::plan::Kind;
 use crate::receipt::DataPath;
 
 /// How a session tells paths.
 #[derive(Debug)]
 pub(super) struct Proof {
-    library: &'static Library,
+    library: Guarded,
     /// The library counts.
     counts: bool,
     /// nvidia-fs's counters, where its absence from them proves something.
@@ -35,7 +36,7 @@ pub(super) struct Window<'a> {
 
 impl Proof {
     pub(super) fn new(
-        library: &'static Library,
+        library: Guarded,
         counts: bool,
         proc_dir: &Path,
         p2pdma: Option<bool>,
@@ -60,7 +61,8 @@ impl Proof {
 
     /// Over all GPUs: which of the library's is which of CUDA's is not known.
     fn library_counts(&self, kind: Kind) -> Option<PathCounts> {
-        let stats = self.counts.then(|| self.library.stats_l3())?.ok()?;
+        let ask = || self.library.call(Purpose::Ask).stats_l3();
+        let stats = self.counts.then(ask)?.ok()?;
         Some(match kind {
             Kind::Read => stats.reads_by_path(),
             Kind::Write => stats.writes_by_path(),

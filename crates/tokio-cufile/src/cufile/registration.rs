@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use nvidia_dl::cufile::FileHandle as Handle;
 
 use super::Absent;
+use super::leaving::Purpose;
 use super::session::Session;
 use crate::os::FileHandle;
 
@@ -130,7 +131,9 @@ impl Registration {
     pub(super) fn new(session: &Arc<Session>, file: &FileHandle) -> Result<Self, Absent> {
         let fd = file.direct_fd().unwrap_or_else(|| file.buffered_fd());
         session.bind().map_err(|error| error.to_string())?;
-        let registered = session.library().handle_register(fd);
+        let library = session.library().call(Purpose::Register);
+        let registered = library.handle_register(fd);
+        drop(library);
         let handle = registered.map_err(|error| format!("cuFile does not take it: {error}"))?;
         Ok(Self {
             session: Arc::clone(session),
@@ -149,11 +152,15 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        let library = self.session.library();
+        let Some(library) = library.call_unless_leaving(Purpose::Register) else {
+            return; // No call is made on it any more.
+        };
         // Nothing to be done without: the call has no result.
         drop(self.session.bind());
         // SAFETY: registered in `new`, and nobody else has the handle. What is in flight on it has a
         // share of this value, or its operation is quarantined, and then it is not ended. The
         // descriptor is dropped after it.
-        unsafe { self.session.library().handle_deregister(self.handle) };
+        unsafe { library.handle_deregister(self.handle) };
     }
 }

@@ -16,6 +16,7 @@ use nvidia_dl::cufile::Library;
 use super::Absent;
 use super::effective::{self, CuFileInfo, Set};
 use super::given::Given;
+use super::leaving::{Guarded, Purpose};
 use super::opening::{Facts, Opened, Opening};
 use super::pinned::Pinned;
 use super::proof::Proof;
@@ -78,7 +79,7 @@ fn process(limit: Duration) -> Result<MutexGuard<'static, Process>, Absent> {
 /// The open library, as all engines of the process use it.
 #[derive(Debug)]
 pub(crate) struct Session {
-    library: &'static Library,
+    library: Guarded,
     device: Arc<Device>,
     fixed: Fixed,
     facts: Facts,
@@ -153,7 +154,7 @@ impl Session {
         Ok(session)
     }
 
-    pub(super) const fn library(&self) -> &'static Library {
+    pub(super) const fn library(&self) -> Guarded {
         self.library
     }
 
@@ -169,7 +170,8 @@ impl Session {
     pub(super) fn pinning_limit(&self, device: u32) -> Option<(&'static str, u64)> {
         let kib = |kib: u64| (kib > 0).then(|| kib.saturating_mul(1024));
         let gpu = i32::try_from(device).ok();
-        let bar = gpu.and_then(|gpu| self.library.bar_size_kb(gpu).ok());
+        let ask = |gpu| self.library.call(Purpose::Ask).bar_size_kb(gpu);
+        let bar = gpu.and_then(|gpu| ask(gpu).ok());
         let bar = bar.and_then(|size| kib(size as u64));
         let setting = kib(self.facts.properties.max_device_pinned_mem_size.into());
         let limits = [
@@ -253,7 +255,9 @@ impl Session {
     /// What is in force, and why. Reads libcufile's file anew.
     pub(super) fn info(&self) -> CuFileInfo {
         let (facts, given) = (&self.facts, Given::read());
-        let settings = effective::settings(self.library, &given, &facts.ours);
+        let library = self.library.call(Purpose::Ask);
+        let settings = effective::settings(&library, &given, &facts.ours);
+        drop(library);
         let nvfs = (
             facts.properties.nvfs_major_version,
             facts.properties.nvfs_minor_version,
@@ -284,7 +288,7 @@ impl Session {
         // SAFETY: this was the last share: every registration has one, and what is in flight has its
         // file's; nobody gets another while it is being closed. This is an engine's thread, in the
         // course of a shutdown.
-        let closed = unsafe { session.library.driver_close() };
+        let closed = unsafe { session.library.call(Purpose::Open).driver_close() };
         let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
         process.closing = false;
         CLOSED.notify_all();
@@ -295,11 +299,12 @@ impl Session {
     }
 }
 
-fn load(library: Option<&Path>) -> Result<&'static Library, Absent> {
+fn load(library: Option<&Path>) -> Result<Guarded, Absent> {
     let search = match library {
         // SAFETY: the setting says that this file is a libcufile.
         Some(path) => unsafe { Search::named([path]) },
         None => Search::libcufile(),
     };
-    Library::load(&search).map_err(|error| error.to_string().into())
+    let loaded = Library::load(&search).map(Guarded::new);
+    loaded.map_err(|error| error.to_string().into())
 }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nvidia_dl::cuda;
 use nvidia_dl::cufile::StreamRegisterFlags;
 
+use super::leaving::Purpose;
 use super::part::CufilePart;
 use super::session::{Queued, Session};
 use crate::cuda::{Device, Stream};
@@ -148,8 +149,10 @@ fn register(session: &Session, stream: cuda::Stream) -> bool {
     let flags = StreamRegisterFlags::FIXED_BUF_OFFSET
         | StreamRegisterFlags::FIXED_FILE_OFFSET
         | StreamRegisterFlags::FIXED_FILE_SIZE;
+    let library = session.library().call(Purpose::Stream);
     // SAFETY: the stream is alive, and deregistered before it is destroyed: in the drop of its owner.
-    let registered = unsafe { session.library().stream_register(stream, flags) };
+    let registered = unsafe { library.stream_register(stream, flags) };
+    drop(library);
     if let Err(error) = &registered {
         tracing::debug!(%error, "a stream is used without being registered");
     }
@@ -161,10 +164,17 @@ impl Drop for OwnStream {
         let Some(stream) = self.stream.take().filter(|_| self.is_registered) else {
             return; // Destroyed by now.
         };
+        let library = self.session.library();
+        let Some(library) = library.call_unless_leaving(Purpose::Stream) else {
+            #[expect(clippy::disallowed_methods, reason = "cuFile still knows it")]
+            std::mem::forget(stream);
+            return;
+        };
         drop(stream.device().bind());
         // SAFETY: registered in `new`, and alive; it has passed all that was put there: every
         // operation in it had a share of this value, or is quarantined with its share.
-        let deregistered = unsafe { self.session.library().stream_deregister(self.raw) };
+        let deregistered = unsafe { library.stream_deregister(self.raw) };
+        drop(library);
         if let Err(error) = deregistered {
             tracing::warn!(%error, "a stream was not deregistered from cuFile, and stays");
             #[expect(clippy::disallowed_methods, reason = "cuFile may still know it")]
