@@ -2,7 +2,7 @@
 //!
 //! Failure: a program that has done its work, and crashes or hangs on its way out.
 //! Mechanism: some versions crash at exit where they were left open while counting; every version does
-//! where it is closed by then, by a destructor or another thread.
+//! where it is closed by then, by a destructor or another thread, and where one of its calls still runs.
 //! Method: programs that leave in each way with files, buffers and operations at hand, on each version
 //! that differs. The simulator aborts where the real library was seen to crash.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -12,14 +12,19 @@
 )]
 
 use std::env;
+use std::io::Write;
 use std::mem::forget;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tokio_cufile::{CuFileStats, ErrorKind};
-use tokio_cufile_tests::bench::block_on;
+use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::{self, enqueue, enter_each};
+use tokio_cufile_tests::cufile_sim::CufileSim;
 use tokio_cufile_tests::life::until;
 use tokio_cufile_tests::{Bed, World, pattern};
+use xtask::simulator;
 
 const LEN: usize = 64 << 10;
 
@@ -39,7 +44,7 @@ fn how() -> String {
     env::var("HOW").unwrap()
 }
 
-fn bed(here: &std::path::Path, stats: CuFileStats) -> Bed {
+fn bed(here: &Path, stats: CuFileStats) -> Bed {
     let mut config = cufile::with_nvidia_fs(here);
     config.stats = stats;
     Bed::new(here, |builder| {
@@ -82,9 +87,11 @@ fn without_a_shutdown_a_process_ends_as_asked() {
 }
 
 #[test]
-fn with_operations_under_way_a_process_ends_as_asked() {
-    let words = ["call return", "call exit", "stream return", "stream exit"];
-    let Some(here) = enter_each(&worlds(&VERSIONS, &words)) else {
+fn with_an_operation_that_never_ends_a_process_ends_as_asked() {
+    // Each takes as long as the end of a process waits.
+    let mut all = worlds(&["1.15"], &["call return"]);
+    all.extend(worlds(&["1.20"], &["stream exit"]));
+    let Some(here) = enter_each(&all) else {
         return;
     };
     let bed = bed(&here, CuFileStats::On);
@@ -109,6 +116,69 @@ fn with_operations_under_way_a_process_ends_as_asked() {
         println!("1 passed");
         std::process::exit(0);
     }
+}
+
+/// A program on a version of the simulated library.
+fn on_version(program: &str, version: &str, home: &Path) -> Command {
+    let library = simulator::cufile_of(version, None).unwrap();
+    let before = env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let mut command = Command::new(program);
+    command
+        .current_dir(home)
+        .env("LD_LIBRARY_PATH", format!("{}:{before}", library.display()))
+        .env("TOKIO_CUFILE_SIM_CUFILE_PATH", "nvidia-fs")
+        .env_remove("CUFILE_FORCE_COMPAT_MODE")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn with_reads_under_way_a_process_waits_for_them_and_ends_as_asked() {
+    if CufileSim::need().is_none() {
+        return;
+    }
+    let home = tempfile::tempdir_in(bench::disk()).unwrap();
+    let file = home.path().join("file");
+    std::fs::write(&file, pattern::bytes(1, 16 * 4096)).unwrap();
+    for version in ["1.15", "1.20"] {
+        for calls in ["sync", "stream"] {
+            for (how, code) in [("return", 0), ("exit", 0), ("panic", 101)] {
+                let mut command = on_version(env!("CARGO_BIN_EXE_leaver"), version, home.path());
+                command
+                    .arg(&file)
+                    .args(["16", "auto", how, "device", calls]);
+                // The first ones are done at once.
+                let slow = "cuFileRead:slow=200000,from=9;@read:slow=20000,from=5";
+                command.env("TOKIO_CUFILE_SIM_CUFILE_FAULTS", slow);
+                let mut child = command.spawn().unwrap();
+                child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+                let output = child.wait_with_output().unwrap();
+                let said = String::from_utf8_lossy(&output.stdout);
+                let errors = String::from_utf8_lossy(&output.stderr);
+                let case = format!("{version}, {calls}, {how}: {}: {errors}", output.status);
+                assert_eq!(output.status.code(), Some(code), "{case}");
+                // In time: every handler has run.
+                assert_eq!(said, "started\nleft\n", "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_child_of_a_process_with_reads_under_way_waits_for_nothing() {
+    if CufileSim::need().is_none() {
+        return;
+    }
+    let home = tempfile::tempdir_in(bench::disk()).unwrap();
+    let file = home.path().join("file");
+    std::fs::write(&file, pattern::bytes(1, 4096)).unwrap();
+    let mut command = on_version(env!("CARGO_BIN_EXE_forker"), "1.20", home.path());
+    command.arg(&file).args(["pool", "cufile"]);
+    command.env("TOKIO_CUFILE_SIM_CUFILE_FAULTS", "cuFileRead:slow=500000");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! A program that forks with an engine in use; the tests about `fork` start it.
 //!
-//! `forker FILE pool|uring [held|device]`: prints what went wrong in the child, or nothing; exits 0 when all
+//! `forker FILE pool|uring [held|device|cufile]`: prints what went wrong in the child, or nothing; exits 0 when all
 //! went well in the parent, too. With `held`, a read is in flight during the fork: it says `started`,
 //! waits for a line, forks, and says `forked` when the child has ended. With `device`, the child has
-//! memory of device 0 in every state. The child lives on a copy of the parent's memory, without the engine's
+//! memory of device 0 in every state. With `cufile`, a read by the simulated libcufile is in flight, and the
+//! child leaves as programs do. The child lives on a copy of the parent's memory, without the engine's
 //! threads.
 #![allow(unsafe_code, reason = "no kept crate offers fork")]
 
@@ -12,25 +13,30 @@ use std::future::Future;
 use std::io::{self, BufRead};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use futures::executor::block_on;
 use tokio_cufile::{
-    AsyncCuFile, CudaEvent, DeviceBuffer, Engine, ErrorKind, HostBuffer, IoEngine, OpenOptions,
-    Transfer,
+    AsyncCuFile, CompatMode, CudaEvent, DeviceBuffer, Engine, ErrorKind, HostBuffer, IoEngine,
+    OpenOptions, Transfer,
 };
+use tokio_cufile_tests::{bench, cufile, life};
 
 type Failed = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [path, io, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: forker FILE pool|uring [held|device]".into());
+        return Err("usage: forker FILE pool|uring [held|device|cufile]".into());
     };
     let engine_io = match io.as_str() {
         "uring" => IoEngine::Uring,
         _ => IoEngine::Pool,
     };
+    if rest == ["cufile"] {
+        return with_a_call_in_flight(path);
+    }
     let engine = Engine::builder()
         .num_threads(2)
         .io(engine_io)
@@ -122,6 +128,45 @@ fn with_a_read_in_flight(engine: &Engine, file: AsyncCuFile) -> Result<(), Faile
     if report.quarantined != 0 {
         return Err(format!("{report:?}").into());
     }
+    Ok(())
+}
+
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// What a child exits with whose handlers have all run.
+const ALL_RAN: i32 = 42;
+
+/// The child leaves while libcufile is in use in its parent: it waits for none of that.
+fn with_a_call_in_flight(path: &str) -> Result<(), Failed> {
+    /// Registered before all others, it runs after them.
+    extern "C" fn last() {
+        if IS_CHILD.load(Ordering::Relaxed) {
+            // SAFETY: it takes no memory.
+            unsafe { libc::_exit(ALL_RAN) };
+        }
+    }
+    // SAFETY: the function is there to the end.
+    let refused = unsafe { libc::atexit(last) };
+    assert_eq!(refused, 0, "there is room for a handler");
+    let builder = Engine::builder().compat_mode(CompatMode::Off);
+    let engine = builder.cufile(bench::simulated_cufile()).build_blocking()?;
+    let file = block_on(AsyncCuFile::open(&engine, path))?;
+    let read = file.read_at(vec![0; 4096], 0).start();
+    life::until(|| cufile::sim().report().faults_fired > 0);
+    // SAFETY: as in `main`, but that the child leaves by `exit`, whose handlers are those of this program
+    // and of the simulators.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        IS_CHILD.store(true, Ordering::Relaxed);
+        std::process::exit(0);
+    }
+    let mut status = 0;
+    // SAFETY: the status is a local that lives through the call.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    if waited != child || !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != ALL_RAN {
+        return Err(format!("the child ended with {status:#x}").into());
+    }
+    drop(read);
     Ok(())
 }
 
