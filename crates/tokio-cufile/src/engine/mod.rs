@@ -47,6 +47,16 @@ use crate::stats::{Counters, Stats};
 /// last handle, file and future are gone: what is in flight then is finished in the background,
 /// and its memory is released afterwards. Neither blocks the thread that drops.
 ///
+/// # At the end of the process
+///
+/// A process may leave `main`, call `exit` or panic there with operations in flight, with or without a
+/// shutdown. What is in flight is not finished for that; the kernel lets a process go when its direct I/O
+/// has ended. Where libcufile is used, `exit` first waits until no call of it runs and none of its
+/// operations is in a CUDA stream: destroyed in use it would crash the process. That takes as long as they
+/// take, and 5 seconds at most. Then the process ends with the status that it was leaving with, but without
+/// the exit handlers that were registered before libcufile was used. Meanwhile no operation begins another
+/// call of libcufile, and so none that needs one ends. `_exit`, `abort` and signals wait for nothing.
+///
 /// # After `fork`
 ///
 /// An engine belongs to the process that built it. In a child every call gives
