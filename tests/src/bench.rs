@@ -2,7 +2,12 @@
 //!
 //! A conformance test is written once against a [`Bench`] and runs for every engine, for settings
 //! that cut requests in different ways, and on a disk and on tmpfs.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "variables say where files may be, and which library is meant"
+)]
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions as StdOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -161,6 +166,28 @@ pub fn simulated_cufile() -> CuFileConfig {
     config.proc_dir = proc_dir.path().to_owned();
     config
 }
+
+/// Settings for whatever libcufile the process has: a simulated one if it was asked for; otherwise the
+/// one that [`LIBRARY_VARIABLE`] or the loader names, on the machine as it is.
+///
+/// # Panics
+///
+/// As [`simulated_cufile`].
+#[must_use]
+pub fn cufile_here() -> CuFileConfig {
+    if sim::is_asked_for() {
+        return simulated_cufile();
+    }
+    let mut config = CuFileConfig::default();
+    config.library = env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    config
+}
+
+/// The variable that names the libcufile, where the loader does not find it.
+pub const LIBRARY_VARIABLE: &str = "TOKIO_CUFILE_LIBCUFILE";
+
+/// The variable that names the folder where files are made.
+pub const FOLDER_VARIABLE: &str = "TOKIO_CUFILE_TEST_FOLDER";
 
 /// An engine and an empty directory.
 #[derive(Debug)]
@@ -367,14 +394,18 @@ pub async fn assert_all_home(engine: &Engine) {
 /// Seconds at least, on any machine.
 const YIELDS_MAX: u32 = 20_000_000;
 
-/// A directory on the disk that the tests were built on.
+/// The directory that [`FOLDER_VARIABLE`] names; otherwise one on the disk that the tests were built
+/// on.
 ///
 /// # Panics
 ///
 /// When the running program cannot be found.
 #[must_use]
 pub fn disk() -> PathBuf {
-    let program = std::env::current_exe().expect("the test's own program");
+    if let Some(folder) = env::var_os(FOLDER_VARIABLE) {
+        return folder.into();
+    }
+    let program = env::current_exe().expect("the test's own program");
     program.parent().expect("it lies in a folder").to_owned()
 }
 
