@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -247,6 +247,9 @@ impl fmt::Display for Told {
     }
 }
 
+/// Where tests share a process they take turns: an address that one freed may be another's next.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// The driver, with a context that this process keeps.
 pub(crate) struct Cuda {
     pub(crate) api: Api,
@@ -254,6 +257,7 @@ pub(crate) struct Cuda {
     stream: usize,
     /// What was not as it has to be.
     wrong: Mutex<Vec<String>>,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Cuda {
@@ -267,6 +271,7 @@ impl Cuda {
             context: 0,
             stream: 0,
             wrong: Mutex::default(),
+            _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
         };
         let mut version = 0;
         done(cuda.api.cuDriverGetVersion(&raw mut version));
@@ -283,7 +288,7 @@ impl Cuda {
     /// To be called last: fails with all that was wrong.
     pub(crate) fn end(self) {
         done(self.api.cuStreamDestroy_v2(self.stream));
-        let wrong = self.wrong.into_inner().expect("no thread panicked with it");
+        let wrong = self.wrong.into_inner().expect("nobody panicked with it");
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
