@@ -23,10 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "uring" => IoEngine::Uring,
         _ => IoEngine::Auto,
     };
-    let engine = Engine::from_env()?
-        .num_threads(80)
-        .io(io)
-        .build_blocking()?;
+    let engine = Engine::from_env()?.num_threads(80).io(io).build_blocking()?;
     let file = runtime.block_on(AsyncCuFile::open(&engine, path))?;
     let len = count * 4096;
     let ranges = (0..count).map(|index| index * 4096..(index + 1) * 4096);
