@@ -284,6 +284,7 @@ impl Underway {
             Then::Users { .. } => None,
         };
         let registration = &place.registration;
+        let _turn = registration.session().submitting(stream);
         let (library, file) = (registration.session().library(), registration.handle());
         let cells: *mut Cells = &raw mut *held.cells;
         match held.part.kind {
