@@ -4,7 +4,7 @@
 //! that cut requests in different ways, and on a disk and on tmpfs.
 #![allow(
     clippy::disallowed_methods,
-    reason = "variables say which library is meant, and where files may be"
+    reason = "variables say where files may be, and which library is meant"
 )]
 
 use std::env;
@@ -64,7 +64,7 @@ pub fn subjects() -> Vec<Subject> {
 }
 
 /// cuFile for whatever it takes, by each kind of its calls, where it is simulated or
-/// `TOKIO_CUFILE_LIBCUFILE` names a library of NVIDIA's: some versions of that take no files in memory.
+/// [`LIBRARY_VARIABLE`] names a library of NVIDIA's: some versions of that take no files in memory.
 #[must_use]
 pub fn cufile(parent: &Path) -> Vec<Subject> {
     let by = |name, calls| Subject {
@@ -80,22 +80,15 @@ pub fn cufile(parent: &Path) -> Vec<Subject> {
         by("cufile in streams", CuFileCalls::Stream),
     ];
     let is_in_memory = Some(parent) == tmpfs();
-    let is_there = sim::is_asked_for() || (real_cufile().is_some() && !is_in_memory);
+    let is_named = env::var_os(LIBRARY_VARIABLE).is_some();
+    let is_there = sim::is_asked_for() || (is_named && !is_in_memory);
     all.into_iter().filter(|_| is_there).collect()
-}
-
-/// The library that is to be used where nothing is simulated.
-fn real_cufile() -> Option<CuFileConfig> {
-    let library = env::var_os("TOKIO_CUFILE_LIBCUFILE").filter(|_| !sim::is_asked_for())?;
-    let mut config = CuFileConfig::default();
-    config.library = Some(library.into());
-    Some(config)
 }
 
 impl Subject {
     /// The settings that select it.
     pub fn builder(&self) -> EngineBuilder {
-        let mut cufile = real_cufile().unwrap_or_else(simulated_cufile);
+        let mut cufile = cufile_here();
         cufile.calls = self.calls;
         let builder = Engine::builder().io(self.io).cufile(cufile);
         builder.compat_mode(self.compat_mode)
@@ -175,6 +168,28 @@ pub fn simulated_cufile() -> CuFileConfig {
     config.proc_dir = proc_dir.path().to_owned();
     config
 }
+
+/// Settings for whatever libcufile the process has: a simulated one if it was asked for; otherwise the
+/// one that [`LIBRARY_VARIABLE`] or the loader names, on the machine as it is.
+///
+/// # Panics
+///
+/// As [`simulated_cufile`].
+#[must_use]
+pub fn cufile_here() -> CuFileConfig {
+    if sim::is_asked_for() {
+        return simulated_cufile();
+    }
+    let mut config = CuFileConfig::default();
+    config.library = env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    config
+}
+
+/// The variable that names the libcufile, where the loader does not find it.
+pub const LIBRARY_VARIABLE: &str = "TOKIO_CUFILE_LIBCUFILE";
+
+/// The variable that names the folder where files are made.
+pub const FOLDER_VARIABLE: &str = "TOKIO_CUFILE_TEST_FOLDER";
 
 /// An engine and an empty directory.
 #[derive(Debug)]
@@ -381,14 +396,15 @@ pub async fn assert_all_home(engine: &Engine) {
 /// Seconds at least, on any machine.
 const YIELDS_MAX: u32 = 20_000_000;
 
-/// A directory on the disk that the tests were built on, or that `TOKIO_CUFILE_TEST_FOLDER` names.
+/// The directory that [`FOLDER_VARIABLE`] names; otherwise one on the disk that the tests were built
+/// on.
 ///
 /// # Panics
 ///
 /// When the running program cannot be found.
 #[must_use]
 pub fn disk() -> PathBuf {
-    if let Some(folder) = env::var_os("TOKIO_CUFILE_TEST_FOLDER") {
+    if let Some(folder) = env::var_os(FOLDER_VARIABLE) {
         return folder.into();
     }
     let program = env::current_exe().expect("the test's own program");

@@ -12,6 +12,7 @@ entries! {
     cuStreamDestroy_v2,
     cuEventCreate, cuEventRecord, cuEventQuery, cuEventSynchronize, cuEventDestroy_v2,
     cuMemAlloc_v2, cuMemFree_v2, cuMemAllocAsync, cuMemFreeAsync, cuMemGetInfo_v2,
+    cuMemAllocManaged,
     cuPointerGetAttributes, cuMemGetAddressRange_v2, cuMemRetainAllocationHandle, cuMemRelease,
     cuMemsetD8_v2, cuMemsetD8Async,
     cuMemcpyHtoD_v2, cuMemcpyDtoH_v2,

@@ -21,8 +21,8 @@
 //! | the end of the process | every call is `DEINITIALIZED` from then on, and no thread holds it up. In a child after a fork all is `NOT_INITIALIZED` |
 //!
 //! Devices know nothing of each other: faults, counts and contexts are each device's own. There are
-//! primary contexts only. The per-thread default stream, managed memory and virtual memory
-//! management are not simulated.
+//! primary contexts only. Managed memory is told from other, but stays on the device, where the host
+//! may not touch it. The per-thread default stream and virtual memory management are not simulated.
 //!
 //! # Settings
 //!

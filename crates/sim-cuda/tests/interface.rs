@@ -210,28 +210,33 @@ fn pointers_say_what_they_are() {
     let about = |pointer: usize| {
         let (mut kind, mut ordinal) = (9_u32, 9_i32);
         let (mut start, mut pool) = (9_usize, 9_usize);
+        let mut managed = 9_u8;
         let data = [
             (&raw mut kind).cast(),
             (&raw mut ordinal).cast(),
             (&raw mut start).cast(),
             (&raw mut pool).cast(),
+            (&raw mut managed).cast(),
         ];
-        let attributes = [2, 9, 11, 17];
-        let asked = sim.cuPointerGetAttributes(4, attributes.as_ptr(), data.as_ptr(), pointer);
+        let attributes = [2, 9, 11, 17, 8];
+        let asked = sim.cuPointerGetAttributes(5, attributes.as_ptr(), data.as_ptr(), pointer);
         assert_eq!(asked, 0);
-        (kind, ordinal, start, pool != 0)
+        assert!(managed < 2, "a boolean");
+        (kind, ordinal, start, pool != 0, managed != 0)
     };
     let memory = sim.allocate(100);
-    assert_eq!(about(memory + 99), (2, 8, memory, false));
+    assert_eq!(about(memory + 99), (2, 8, memory, false, false));
     let pooled = sim.made(|to| sim.cuMemAllocAsync(to, 10, 0));
-    assert_eq!(about(pooled), (2, 8, pooled, true));
+    assert_eq!(about(pooled), (2, 8, pooled, true, false));
+    let managed = sim.made(|to| sim.cuMemAllocManaged(to, 10, 1));
+    assert_eq!(about(managed + 9), (2, 8, managed, false, true));
     let pinned = Pinned::new(sim, 100);
     let start = pinned.bytes as usize;
-    assert_eq!(about(start + 1), (1, 8, start, false));
+    assert_eq!(about(start + 1), (1, 8, start, false, false));
     let plain = Box::new(0_u8);
-    assert_eq!(about(&raw const *plain as usize), (0, -2, 0, false));
+    assert_eq!(about(&raw const *plain as usize), (0, -2, 0, false, false));
     assert_eq!(sim.cuMemFree_v2(memory), 0);
-    assert_eq!(about(memory), (0, -2, 0, false));
+    assert_eq!(about(memory), (0, -2, 0, false, false));
 }
 
 #[test]

@@ -33,7 +33,7 @@ Commands:
            the integration tests under a sanitizer of the nightly compiler, also on simulated
            GPUs; the words go to nextest, `--test NAME` among them chooses files
   stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool|cufile|cufile-streams]
-         [--device host|sim] [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
+         [--device host|sim|cuda] [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
            random operations whose futures are dropped at any point; docs/reliability.md
   tidy     check the tree: sizes, unsafe inventory, links, licences
   ci       what CI runs: format, lints, documentation, tidy, tests

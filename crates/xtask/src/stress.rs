@@ -12,7 +12,7 @@ use crate::{Result, place, process, sim, skips};
 const DEVICES: u32 = 16;
 
 /// What CI runs. The seeds are fixed, so that a failure is there again; the long tier draws its own.
-const SHORT_TIER: [&str; 8] = [
+const SHORT_TIER: [&str; 10] = [
     "--broken all --seed 1",
     "--backend model --ops 1000000 --seed 1",
     "--ops 40000 --seed 1",
@@ -21,13 +21,16 @@ const SHORT_TIER: [&str; 8] = [
     "--backend cufile-streams --device sim --ops 20000 --seed 1",
     "--shutdown-rounds 250 --seed 1",
     "--device sim --shutdown-rounds 250 --seed 2",
+    // As on a real device, whose memory is reached by the driver only.
+    "--device cuda --faults none --ops 4000 --seed 1",
+    "--backend cufile-streams --device cuda --faults none --ops 4000 --seed 1",
 ];
 
 /// Runs the program once, with these words.
 pub(crate) fn run(words: &[String]) -> Result<bool> {
     let program = build()?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut command = command(&program, &words)?;
+    let mut command = command(&program, &words, uses(&words, &["sim"]))?;
     match process::check(&mut command) {
         Ok(()) => Ok(true),
         Err(message) => {
@@ -43,7 +46,7 @@ pub(crate) fn short_tier() -> Result<()> {
     let mut failed = Vec::new();
     for line in SHORT_TIER {
         let words: Vec<&str> = line.split(' ').collect();
-        let mut command = command(&program, &words)?;
+        let mut command = command(&program, &words, uses(&words, &["sim", "cuda"]))?;
         command.env(skips::LOG_VARIABLE, skips::log_path());
         if process::check(&mut command).is_err() {
             failed.push(line);
@@ -63,11 +66,16 @@ fn build() -> Result<PathBuf> {
     Ok(place::target().join("release/stress"))
 }
 
-fn command(program: &PathBuf, words: &[&str]) -> Result<Command> {
+/// Whether devices of one of these kinds are asked for.
+fn uses(words: &[&str], kinds: &[&str]) -> bool {
+    let mut pairs = words.windows(2);
+    pairs.any(|two| two[0] == "--device" && kinds.contains(&two[1]))
+}
+
+fn command(program: &PathBuf, words: &[&str], simulated: bool) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(words);
-    let on_devices = words.windows(2).any(|two| two == ["--device", "sim"]);
-    if on_devices {
+    if simulated {
         let folder = simulator::cuda().and_then(|_| simulator::cufile())?;
         sim::configure(&mut command, &[folder], DEVICES, seed_of(words));
     }
@@ -83,6 +91,14 @@ fn seed_of(words: &[&str]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_real_device_is_simulated_only_where_that_is_said() {
+        let words = ["--ops", "5", "--device", "cuda"];
+        assert!(!uses(&words, &["sim"]));
+        assert!(uses(&words, &["sim", "cuda"]));
+        assert!(!uses(&["--ops", "5"], &["sim", "cuda"]));
+    }
 
     #[test]
     fn the_simulator_has_the_seed_of_the_run() {

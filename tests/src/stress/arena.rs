@@ -12,14 +12,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use measure::data::{self, Draws};
 use tokio_cufile::{DeviceBuffer, DevicePart, HostBuffer, HostPart};
 
 use super::lock;
-use crate::sim::Lease;
 
 /// What is left of a cell before and behind a part at least.
 const FENCE: usize = 64;
@@ -91,19 +90,6 @@ impl Access<HostPart> for InHost {
 
     fn look<T>(&self, part: &HostPart, look: impl FnOnce(&[u8]) -> T) -> T {
         look(part.as_slice())
-    }
-}
-
-/// Behind the back of the simulated driver, which a lost context does not hinder.
-impl Access<DevicePart> for Arc<Lease> {
-    fn fill(&self, part: &mut DevicePart, fill: impl FnOnce(&mut [u8])) {
-        let mut bytes = vec![0; part.len()];
-        fill(&mut bytes);
-        self.poke(part.address(), &bytes);
-    }
-
-    fn look<T>(&self, part: &DevicePart, look: impl FnOnce(&[u8]) -> T) -> T {
-        look(&self.peek(part.address(), part.len()))
     }
 }
 

@@ -7,21 +7,25 @@ use super::{Backend, Device, Fault};
 /// How to call the program.
 pub const USAGE: &str = "\
 stress [--ops N] [--seconds T] [--seed S] [--backend model|compat|pool|cufile|cufile-streams]
-       [--device host|sim] [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
+       [--device host|sim|cuda] [--faults all|none|LIST] [--shutdown-rounds N] [--broken NAME|all]
 
   --ops              operations, 20000 unless said
   --seconds          ends earlier, after so many
   --seed             chooses the operations; drawn and printed unless said
   --backend          model: the completion model on simulated hardware, in this process;
                      compat: the engine on io_uring, unless said; pool: the engine on its pool;
-                     cufile: the engine by the simulated cuFile, with --device sim;
+                     cufile: the engine by cuFile, with --device sim or cuda;
                      cufile-streams: the same, by its calls in streams
-  --device           whose memory: host, unless said; sim: of simulated devices as well
+  --device           whose memory: host, unless said; sim: of simulated devices as well; cuda: of
+                     the first device that CUDA has as well, with the real cuFile
   --faults           all that the backend and device can have, unless said; or some of
                      short,eio,einval,enospc,slow,copy-error,context-lost,event-never,silent,cufile-error,flip
   --shutdown-rounds  instead of operations: engines that are shut down with up to 256 in flight
   --broken           a positive control: a broken release policy on the model, or `ring-closed`, or
-                     `all`; succeeds when it is caught";
+                     `all`; succeeds when it is caught
+
+  TOKIO_CUFILE_TEST_FOLDER  where files are made, unless beside the program
+  TOKIO_CUFILE_LIBCUFILE    the real libcufile, where the loader does not find it";
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,11 +93,11 @@ impl Args {
 
     fn check(&self) -> Result<(), String> {
         let is_model = self.backend == Backend::Model;
-        if is_model && self.device == Device::Sim {
+        if is_model && self.device != Device::Host {
             return Err("the model has hardware of its own, and no device".to_owned());
         }
         if self.backend.is_cufile() && self.device == Device::Host {
-            return Err("the simulated cuFile needs --device sim".to_owned());
+            return Err("cuFile needs --device sim or cuda".to_owned());
         }
         if is_model && self.shutdown_rounds.is_some() {
             return Err("each epoch of the model ends with a shutdown anyhow".to_owned());
@@ -108,7 +112,8 @@ impl Args {
             _ => super::slow::FAULTS.to_vec(),
         };
         match (self.device, self.backend) {
-            (Device::Host, _) => {}
+            // Nobody tells a real device or the real cuFile to fail.
+            (Device::Host | Device::Cuda, _) => {}
             // No copies of the engine's but for the edges of writes.
             (Device::Sim, backend) if backend.is_cufile() => possible.push(Fault::CufileError),
             (Device::Sim, _) => {
@@ -129,8 +134,13 @@ impl Args {
             [] => "none".to_owned(),
             names => names.join(","),
         };
+        let program = match self.device {
+            // Also where there is no repository.
+            Device::Cuda => "stress",
+            Device::Host | Device::Sim => "cargo xtask stress",
+        };
         let mut again = format!(
-            "cargo xtask stress --ops {ops} --seed {seed} --backend {backend} --device {device} \
+            "{program} --ops {ops} --seed {seed} --backend {backend} --device {device} \
              --faults {faults}"
         );
         if let Some(rounds) = self.shutdown_rounds {
@@ -174,6 +184,7 @@ fn device(name: &str) -> Result<Device, String> {
     match name {
         "host" => Ok(Device::Host),
         "sim" => Ok(Device::Sim),
+        "cuda" => Ok(Device::Cuda),
         other => Err(format!("no kind of device is called `{other}`")),
     }
 }
@@ -224,10 +235,12 @@ mod tests {
             "--faults eio,slow --device sim",
             "--backend cufile --device sim --faults cufile-error",
             "--backend cufile-streams --device sim",
+            "--device cuda",
+            "--backend cufile-streams --device cuda --faults none",
         ] {
             let args = parsed(line).unwrap();
             let again = args.again();
-            let words = again.strip_prefix("cargo xtask stress ").unwrap();
+            let (_, words) = again.split_once("stress ").unwrap();
             assert_eq!(parsed(words), Ok(args), "`{line}`");
         }
     }
@@ -240,6 +253,10 @@ mod tests {
             "--backend cufile",
             "--backend cufile-streams",
             "--backend model --device sim",
+            "--backend model --device cuda",
+            "--device cuda --faults copy-error",
+            "--device cuda --faults flip",
+            "--backend cufile --device cuda --faults cufile-error",
             "--device gpu",
             "--faults copy-error",
             "--faults flip",

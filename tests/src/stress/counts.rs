@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio_cufile::PathBytes;
+use tokio_cufile::{DataPath, PathBytes};
 
 use super::lock;
 
@@ -155,7 +155,7 @@ pub struct Counts {
     pub(super) permits_bad: AtomicU64,
     messages: Mutex<Vec<String>>,
     /// Bytes by the path that they took, of all engines.
-    paths: Mutex<BTreeMap<&'static str, u64>>,
+    paths: Mutex<BTreeMap<DataPath, u64>>,
 }
 
 pub(super) fn add(count: &AtomicU64, more: u64) {
@@ -195,8 +195,32 @@ impl Counts {
     pub(super) fn moved(&self, paths: &PathBytes) {
         let mut sums = lock(&self.paths);
         for (path, bytes) in paths.iter() {
-            *sums.entry(path.name()).or_default() += bytes;
+            *sums.entry(path).or_default() += bytes;
         }
+    }
+
+    /// Bytes that went by cuFile, in whichever of its ways.
+    pub(super) fn by_cufile(&self) -> u64 {
+        let paths = lock(&self.paths);
+        let is_cufiles = |path: &DataPath| {
+            matches!(
+                path,
+                DataPath::NvidiaFs
+                    | DataPath::P2pDma
+                    | DataPath::CufilePosix
+                    | DataPath::CufileUnverified
+            )
+        };
+        let bytes = paths.iter().filter(|(path, _)| is_cufiles(path));
+        bytes.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Engines that were to use cuFile have ended: some of them must have.
+    pub(super) fn judge_cufile(&self) {
+        let bytes = self.by_cufile();
+        println!("by cuFile: {bytes} bytes");
+        let message = || "no byte went by cuFile".to_owned();
+        self.harm(Harm::Other, u64::from(bytes == 0), message);
     }
 
     /// How often.
@@ -246,7 +270,7 @@ impl Counts {
             items.collect::<Vec<_>>().join(" ")
         };
         let paths = lock(&self.paths);
-        let paths = paths.iter().map(|(path, bytes)| (*path, *bytes));
+        let paths = paths.iter().map(|(path, bytes)| (path.name(), *bytes));
         format!(
             "faults fired: {}\ndropped: {}\nbytes by path: {}\n\
              awaited: done={} failed={} bytes={} shutdowns={}",
@@ -284,5 +308,30 @@ impl fmt::Display for Counts {
             word(&self.slots_bad),
             word(&self.permits_bad),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_by_cufile_in_which_it_moved_nothing_has_failed() {
+        let counts = Counts::default();
+        assert!(counts.is_clean());
+        counts.judge_cufile();
+        assert_eq!(counts.harmed(Harm::Other), 1);
+        assert!(!counts.is_clean());
+    }
+
+    #[test]
+    fn only_bytes_by_cufile_count_as_such() {
+        let counts = Counts::default();
+        lock(&counts.paths).insert(DataPath::PoolCached, 5);
+        assert_eq!(counts.by_cufile(), 0);
+        lock(&counts.paths).insert(DataPath::NvidiaFs, 7);
+        counts.judge_cufile();
+        assert_eq!(counts.by_cufile(), 7);
+        assert!(counts.is_clean());
     }
 }

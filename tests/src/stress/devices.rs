@@ -1,4 +1,4 @@
-//! The simulated devices of one epoch, each with its own way to go wrong.
+//! The devices of one epoch: simulated ones, each with its own way to go wrong, or one of CUDA's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,9 +9,10 @@ use tokio_cufile::{DeviceBuffer, Engine};
 
 use super::arena::{self, Arena, Sizes};
 use super::counts::{Counts, Fault, Harm};
+use super::cuda::Cuda;
 use super::field::text;
+use super::hardware::Hardware;
 use crate::Sim;
-use crate::sim::Lease;
 
 /// Operations on a device that is about to fail: each may be leaked.
 const DOOMED_MAX: u64 = 4;
@@ -31,6 +32,8 @@ pub(super) enum Role {
     WillBeLost,
     /// An event will not complete.
     WillHang,
+    /// Nothing that anybody made.
+    Sound,
 }
 
 impl Role {
@@ -53,16 +56,18 @@ impl Role {
             Self::Slow => format!("@htod:slow={0};@dtoh:slow={0}", DELAY_MAX.as_micros()),
             Self::WillBeLost => "@htod:fail=ILLEGAL_ADDRESS,from=12".to_owned(),
             Self::WillHang => "@record:never,from=12".to_owned(),
+            Self::Sound => String::new(),
         };
         script.trim_end_matches(';').to_owned()
     }
 
-    const fn fault(self) -> Fault {
+    const fn fault(self) -> Option<Fault> {
         match self {
-            Self::Refuses => Fault::CopyError,
-            Self::Slow => Fault::Slow,
-            Self::WillBeLost => Fault::ContextLost,
-            Self::WillHang => Fault::EventNever,
+            Self::Refuses => Some(Fault::CopyError),
+            Self::Slow => Some(Fault::Slow),
+            Self::WillBeLost => Some(Fault::ContextLost),
+            Self::WillHang => Some(Fault::EventNever),
+            Self::Sound => None,
         }
     }
 }
@@ -70,7 +75,7 @@ impl Role {
 /// One device.
 pub(super) struct Device {
     pub(super) role: Role,
-    pub(super) arena: Arc<Arena<DeviceBuffer, Arc<Lease>>>,
+    pub(super) arena: Arc<Arena<DeviceBuffer, Hardware>>,
     /// Faults that had fired before.
     fired_before: u64,
     dead: AtomicBool,
@@ -91,7 +96,7 @@ impl Device {
     /// Whether one more may work on it now.
     fn enter(self: &Arc<Self>) -> Option<Turn> {
         let most = match self.role {
-            Role::Refuses => u64::MAX,
+            Role::Refuses | Role::Sound => u64::MAX,
             Role::Slow => 1,
             Role::WillBeLost | Role::WillHang => DOOMED_MAX,
         };
@@ -108,7 +113,7 @@ impl Device {
 
     /// Copies to the device so far, finished or not.
     pub(super) fn copies(&self) -> u64 {
-        self.arena.access().calls("cuMemcpyHtoDAsync_v2")
+        self.arena.access().copies()
     }
 }
 
@@ -122,39 +127,60 @@ impl Drop for Turn {
 }
 
 /// The devices of a whole run.
+#[derive(Default)]
 pub(super) struct Leases {
-    sim: &'static Sim,
+    /// Has those that end.
+    sim: Option<&'static Sim>,
     /// Those that go on.
-    kept: [(Role, Arc<Lease>); 2],
+    kept: Vec<(Role, Hardware)>,
     doomed: usize,
 }
 
 impl Leases {
-    pub(super) fn new(sim: &'static Sim) -> Self {
-        let kept = [Role::Refuses, Role::Slow].map(|role| (role, Arc::new(sim.lease())));
-        Self {
-            sim,
-            kept,
-            doomed: 0,
+    /// What the machine has of that kind.
+    pub(super) fn new(kind: super::Device) -> Result<Self, String> {
+        match kind {
+            super::Device::Host => Ok(Self::default()),
+            super::Device::Sim => {
+                let sim = Sim::need();
+                let sim = sim.ok_or("simulated devices: run it by `cargo xtask stress`")?;
+                let lease = |role| (role, Hardware::Simulated(Arc::new(sim.lease())));
+                Ok(Self {
+                    sim: Some(sim),
+                    kept: [Role::Refuses, Role::Slow].map(lease).to_vec(),
+                    doomed: 0,
+                })
+            }
+            super::Device::Cuda => {
+                let cuda = Cuda::first()?;
+                println!("device {}: {}", Cuda::ORDINAL, cuda.name());
+                Ok(Self {
+                    kept: vec![(Role::Sound, Hardware::Cuda(Arc::new(cuda)))],
+                    ..Self::default()
+                })
+            }
         }
     }
 
     /// Those that go on.
-    pub(super) fn kept(&self) -> Vec<(Role, Arc<Lease>)> {
-        self.kept.to_vec()
+    pub(super) fn kept(&self) -> Vec<(Role, Hardware)> {
+        self.kept.clone()
     }
 
     /// For one epoch. Each time one for each fault that ends a device, as long as there are.
-    pub(super) fn for_epoch(&mut self, faults: &[Fault]) -> Vec<(Role, Arc<Lease>)> {
-        let mut leases = self.kept.to_vec();
+    pub(super) fn for_epoch(&mut self, faults: &[Fault]) -> Vec<(Role, Hardware)> {
+        let mut leases = self.kept();
+        let Some(sim) = self.sim else {
+            return leases;
+        };
         for role in [Role::WillBeLost, Role::WillHang] {
-            let left = self.sim.devices() as usize - self.kept.len() - self.doomed;
-            if left > 0 && faults.contains(&role.fault()) {
-                let lease = self.sim.lease();
+            let left = sim.devices() as usize - self.kept.len() - self.doomed;
+            if left > 0 && role.fault().is_some_and(|fault| faults.contains(&fault)) {
+                let lease = sim.lease();
                 // It is used up: nobody else is to have it.
                 lease.spoil();
                 self.doomed += 1;
-                leases.push((role, Arc::new(lease)));
+                leases.push((role, Hardware::Simulated(Arc::new(lease))));
             }
         }
         leases
@@ -171,22 +197,22 @@ impl Devices {
     /// One for each role, with memory of this engine's.
     pub(super) async fn new(
         engine: &Engine,
-        leases: Vec<(Role, Arc<Lease>)>,
+        leases: Vec<(Role, Hardware)>,
         faults: &[Fault],
         (sizes, rest): (Sizes, Duration),
     ) -> Result<Self, String> {
         let mut all = Vec::new();
-        for (role, lease) in leases {
-            let ground = DeviceBuffer::new(engine, lease.ordinal, arena::length(sizes));
+        for (role, hardware) in leases {
+            let ground = DeviceBuffer::new(engine, hardware.ordinal(), arena::length(sizes));
             let ground = ground.await.map_err(text)?;
-            let fired_before = lease.stats().faults_fired;
+            let fired_before = hardware.stats().faults_fired;
             let script = role.script(faults);
             if !script.is_empty() {
-                lease.fault(&script);
+                hardware.fault(&script);
             }
             all.push(Arc::new(Device {
                 role,
-                arena: Arc::new(Arena::new(ground, lease, sizes, rest)),
+                arena: Arc::new(Arena::new(ground, hardware, sizes, rest)),
                 fired_before,
                 dead: AtomicBool::new(false),
                 busy: AtomicU64::new(0),
@@ -207,7 +233,7 @@ impl Devices {
         self.all[first].enter().or_else(|| self.all[0].enter())
     }
 
-    /// From now on events of copies do not complete.
+    /// From now on events of copies do not complete, where that can be had.
     pub(super) fn hang(&self) {
         for device in &self.all {
             device.arena.access().fault("@record:never,from=2");
@@ -217,16 +243,19 @@ impl Devices {
     /// The engine has ended: what hangs may go on, and must find its memory.
     pub(super) fn end(&self, counts: &Counts, faults: &[Fault]) {
         for device in &self.all {
-            let lease = device.arena.access();
-            let fired = lease.stats().faults_fired - device.fired_before;
+            let hardware = device.arena.access();
+            let fired = hardware.stats().faults_fired - device.fired_before;
             let fault = match device.role {
-                Role::Refuses if !faults.contains(&Fault::CopyError) => Fault::Flip,
+                Role::Refuses if !faults.contains(&Fault::CopyError) => Some(Fault::Flip),
                 role => role.fault(),
             };
-            counts.fired(fault, fired);
-            lease.clear();
-            let stats = lease.stats();
-            let message = || format!("device {} ({:?}): {stats:?}", lease.ordinal, device.role);
+            if let Some(fault) = fault {
+                counts.fired(fault, fired);
+            }
+            hardware.clear();
+            let stats = hardware.stats();
+            let ordinal = hardware.ordinal();
+            let message = || format!("device {ordinal} ({:?}): {stats:?}", device.role);
             counts.harm(Harm::LateWrite, stats.harm(), message);
         }
     }

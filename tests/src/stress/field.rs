@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,19 +10,18 @@ use std::time::{Duration, Instant};
 use measure::data::Draws;
 use tempfile::TempDir;
 use tokio_cufile::{
-    AsyncCuFile, CacheMode, CompatMode, Engine, EngineBuilder, ErrorKind, HostBuffer, IoEngine,
-    OpenOptions,
+    AsyncCuFile, CacheMode, CompatMode, CuFileCalls, Engine, EngineBuilder, ErrorKind, HostBuffer,
+    IoEngine, OpenOptions,
 };
 
 use super::arena::{self, Arena, InHost, Sizes};
 use super::content::{Claim, Content, Written};
 use super::counts::{Counts, Fault, Harm, add};
 use super::devices::{Devices, Role};
+use super::hardware::Hardware;
 use super::slow::{self, Slow};
-use super::{Backend, lock};
+use super::{Backend, Device, lock};
 use crate::bench;
-use crate::cufile::by_streams;
-use crate::sim::Lease;
 
 /// Files on the disk.
 const FILES: u64 = 12;
@@ -115,12 +114,12 @@ fn plot_length(draws: &mut Draws) -> u64 {
 }
 
 /// Settings of an engine that makes operations wait, and cuts most of them.
-pub(super) fn engine(backend: Backend, quiet_limit: Duration) -> EngineBuilder {
-    let builder = match backend {
-        Backend::Cufile => Engine::builder()
-            .compat_mode(CompatMode::Off)
-            .cufile(bench::simulated_cufile()),
-        Backend::CufileStreams => by_streams(Engine::builder().compat_mode(CompatMode::Off)),
+pub(super) fn engine(backend: Backend, device: Device, quiet_limit: Duration) -> EngineBuilder {
+    let builder = match (backend, device) {
+        (Backend::Cufile, _) => by_cufile(CuFileCalls::Sync),
+        (Backend::CufileStreams, _) => by_cufile(CuFileCalls::Stream),
+        // Where bytes may go directly, cuFile would be chosen.
+        (_, Device::Cuda) => Engine::builder().compat_mode(CompatMode::On),
         _ => Engine::builder(),
     };
     builder
@@ -135,6 +134,14 @@ pub(super) fn engine(backend: Backend, quiet_limit: Duration) -> EngineBuilder {
         .bounce_buffer_size(64 << 10)
         .budget(4 << 20)
         .quiet_limit(quiet_limit)
+}
+
+/// For whatever it takes.
+fn by_cufile(calls: CuFileCalls) -> EngineBuilder {
+    let mut config = bench::cufile_here();
+    config.calls = calls;
+    let builder = Engine::builder().compat_mode(CompatMode::Off);
+    builder.cufile(config)
 }
 
 /// A dropped operation, whose memory is to come back.
@@ -196,7 +203,7 @@ pub(super) struct Plan {
 }
 
 impl Epoch {
-    pub(super) async fn new(plan: Plan, leases: Vec<(Role, Arc<Lease>)>) -> Result<Self, String> {
+    pub(super) async fn new(plan: Plan, leases: Vec<(Role, Hardware)>) -> Result<Self, String> {
         let engine = plan.builder.build().await.map_err(text)?;
         let ground = HostBuffer::new(&engine, arena::length(plan.sizes)).map_err(text)?;
         let mut handles = Vec::new();
@@ -321,7 +328,7 @@ async fn open(engine: &Engine, subject: &Subject) -> Result<Vec<AsyncCuFile>, St
     let mut opened = Vec::new();
     for &mode in modes {
         let options = OpenOptions::new().read(true).write(true).cache(mode);
-        opened.push(open_one(engine, &options, &subject.path).await?);
+        opened.push(open_one(engine, &options, subject).await?);
     }
     Ok(opened)
 }
@@ -329,16 +336,25 @@ async fn open(engine: &Engine, subject: &Subject) -> Result<Vec<AsyncCuFile>, St
 async fn open_one(
     engine: &Engine,
     options: &OpenOptions,
-    path: &Path,
+    subject: &Subject,
 ) -> Result<AsyncCuFile, String> {
-    match options.open(engine, path).await {
-        // A disk in memory takes no direct I/O.
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            let options = options.clone().cache(CacheMode::Auto);
-            options.open(engine, path).await.map_err(text)
-        }
-        opened => opened.map_err(text),
+    let mut opened = options.open(engine, &subject.path).await;
+    // A disk in memory takes no direct I/O.
+    if is_unsupported(&opened) {
+        let options = options.clone().cache(CacheMode::Auto);
+        opened = options.open(engine, &subject.path).await;
     }
+    // The real cuFile knows no FUSE.
+    if is_unsupported(&opened) && subject.is_faulty {
+        let options = options.clone().compat_mode(CompatMode::On);
+        opened = options.open(engine, &subject.path).await;
+    }
+    opened.map_err(text)
+}
+
+fn is_unsupported<T>(outcome: &tokio_cufile::Result<T>) -> bool {
+    let error = outcome.as_ref().err();
+    error.is_some_and(|error| error.kind() == ErrorKind::Unsupported)
 }
 
 pub(super) fn text(error: impl std::fmt::Display) -> String {

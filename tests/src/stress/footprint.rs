@@ -34,16 +34,18 @@ struct Look {
 impl Look {
     fn take(quarantined: u64) -> Result<Self, String> {
         let status = fs::read_to_string("/proc/self/status").map_err(text)?;
-        let number = |name: &str| {
+        let said = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let word = line.and_then(|line| line.split_whitespace().next());
             word.and_then(|word| word.parse::<u64>().ok())
-                .ok_or_else(|| format!("/proc/self/status: {name}"))
         };
+        let number = |name: &str| said(name).ok_or_else(|| format!("/proc/self/status: {name}"));
+        // Not every kernel that a container runs on says it.
+        let locked = |name: &str| said(name).unwrap_or(0) << 10;
         let descriptors = fs::read_dir("/proc/self/fd").map_err(text)?.count();
         Ok(Self {
             resident: number("VmRSS:")? << 10,
-            locked: (number("VmLck:")? + number("VmPin:")?) << 10,
+            locked: locked("VmLck:") + locked("VmPin:"),
             descriptors: u64::try_from(descriptors).map_err(text)?,
             threads: number("Threads:")?,
             quarantined,

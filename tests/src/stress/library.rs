@@ -1,7 +1,10 @@
-//! The simulated libcufile of a run.
+//! The libcufile of a run.
+
+use tokio_cufile::Engine;
 
 use super::args::Args;
 use super::counts::{Counts, Fault, Harm};
+use super::field::text;
 use crate::cufile_sim::CufileSim;
 
 /// Each form of a result that is not all that was asked for.
@@ -12,14 +15,14 @@ const FAULTS: &str = "cuFileRead:short=512,chance=1/50;cuFileWrite:short=512,cha
                       @read:fail=5030,chance=1/60;@write:return=-5,chance=1/60;\
                       cuFileReadAsync:fail=5030,chance=1/60;cuFileWriteAsync:act-fail=5030,chance=1/60";
 
-/// With the faults that were asked for.
+/// The simulated one, with the faults that were asked for.
 pub(super) struct Library {
     sim: &'static CufileSim,
     fired_before: u64,
 }
 
 impl Args {
-    /// The library that the run is on, if it is on one.
+    /// The simulated library that the run is on, if it is on one.
     pub(super) fn cufile(&self) -> Option<Library> {
         if !self.backend.is_cufile() {
             return None;
@@ -44,4 +47,18 @@ impl Library {
             format!("libcufile: {report:?}")
         });
     }
+}
+
+/// Which library an engine uses, and whether bytes can go directly.
+pub(super) async fn tell(engine: &Engine) -> Result<String, String> {
+    let info = engine.cufile().await.map_err(text)?;
+    let version = info.version.as_deref().unwrap_or("before 1.8");
+    let direct = match &info.not_direct {
+        None => "GPUDirect Storage is expected".to_owned(),
+        Some(reason) => format!("no GPUDirect Storage: {reason}"),
+    };
+    Ok(format!(
+        "cuFile {version}, {}; {direct}",
+        info.library.display()
+    ))
 }

@@ -8,12 +8,14 @@ pub mod args;
 mod content;
 mod controls;
 mod counts;
+mod cuda;
 mod devices;
 mod end;
 mod fate;
 mod field;
 mod fly;
 mod footprint;
+mod hardware;
 mod library;
 mod model;
 mod outcome;
@@ -36,7 +38,7 @@ pub enum Backend {
     Compat,
     /// The engine, on its pool.
     Pool,
-    /// The engine, by the simulated cuFile for all that this takes.
+    /// The engine, by cuFile for all that this takes.
     Cufile,
     /// The same, by cuFile's stream calls where it can.
     CufileStreams,
@@ -55,6 +57,8 @@ pub enum Device {
     Host,
     /// The host's, and that of simulated devices.
     Sim,
+    /// The host's, and that of the first device of the driver that the loader finds, whichever it is.
+    Cuda,
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,6 +7,7 @@ use tokio_cufile::{Backend, Error, ErrorKind, IoBufMut, OpError};
 use super::arena::{Access, Ground, Held};
 use super::content::Written;
 use super::counts::{Fault, Harm, add};
+use super::devices::Role;
 use super::fate::Fate;
 use super::field::{Late, Orphan};
 use super::fly::Flight;
@@ -82,7 +83,7 @@ where
             ErrorKind::Io | ErrorKind::StorageFull | ErrorKind::InvalidInput => {
                 self.epoch.subject(self.subject).is_faulty
             }
-            ErrorKind::DeviceFailed => role.is_some(),
+            ErrorKind::DeviceFailed => role.is_some_and(|role| role != Role::Sound),
             ErrorKind::Quarantined => is_doomed || self.epoch.is_stuck || self.epoch.is_ending(),
             ErrorKind::ShuttingDown => self.epoch.is_ending(),
             _ => false,

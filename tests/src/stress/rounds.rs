@@ -11,9 +11,8 @@ use super::args::Args;
 use super::counts::{Counts, Harm, read};
 use super::devices::{Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
+use super::hardware::Hardware;
 use super::{Backend, arena, fly};
-use crate::Sim;
-use crate::sim::Lease;
 
 /// Operations that a round wants in flight, at most.
 const IN_FLIGHT_MAX: u64 = 256;
@@ -22,6 +21,8 @@ const STUCK_EVERY: usize = 12;
 const QUIET_LIMIT: Duration = Duration::from_secs(1);
 /// Of such a round: it takes as long.
 const QUIET_LIMIT_STUCK: Duration = Duration::from_millis(60);
+/// Rounds by cuFile of which one at least moves a byte: some end before.
+const BY_CUFILE_MIN: usize = 4;
 /// How long a task may take that was told that the engine has ended.
 const TASK_MAX: Duration = Duration::from_secs(10);
 /// How long a round waits for as many operations as it wants in flight.
@@ -31,14 +32,14 @@ const FILL_MAX: Duration = Duration::from_millis(20);
 pub(super) async fn run(
     args: &Args,
     rounds: usize,
-    sim: Option<&'static Sim>,
+    leases: &Leases,
     counts: &Arc<Counts>,
 ) -> Result<(), String> {
     let files = Arc::new(Files::new(args.seed, &args.faults, counts)?);
-    let leases = sim.map(Leases::new);
     let mut first = 0;
     let (mut fewest, mut most) = (usize::MAX, 0);
     let mut counted = 0;
+    let mut by_cufile = 0;
     // Some have few operations, and find nothing in flight.
     for round in 0..2 * rounds {
         let mut draws = Draws::new(args.seed ^ ((round as u64 + 1) << 24));
@@ -55,7 +56,7 @@ pub(super) async fn run(
             QUIET_LIMIT
         };
         let plan = Plan {
-            builder: field::engine(backend, quiet_limit),
+            builder: field::engine(backend, args.device, quiet_limit),
             files: Arc::clone(&files),
             counts: Arc::clone(counts),
             seed: args.seed,
@@ -68,8 +69,8 @@ pub(super) async fn run(
             rest: super::run::rest_of(args),
         };
         first += operations;
-        let kept = leases.as_ref().map(Leases::kept).unwrap_or_default();
-        let in_flight = one(plan, kept, enough, quiet_limit).await?;
+        by_cufile += usize::from(backend.is_cufile());
+        let in_flight = one(plan, leases.kept(), enough, quiet_limit).await?;
         if in_flight > 0 {
             counted += 1;
             (fewest, most) = (fewest.min(in_flight), most.max(in_flight));
@@ -81,6 +82,9 @@ pub(super) async fn run(
     let few = counted < rounds && files.slow.is_some() && counts.is_clean();
     let message = "too few shutdowns had anything in flight";
     counts.harm(Harm::Other, u64::from(few), || message.to_owned());
+    if by_cufile >= BY_CUFILE_MIN {
+        counts.judge_cufile();
+    }
     let took = read(&counts.shutdown_ms_max);
     println!(
         "rounds={counted} in_flight={fewest}..={most} slowest_ms={took} quarantined={} expected={}",
@@ -93,7 +97,7 @@ pub(super) async fn run(
 /// One engine. Gives how many operations were in flight when its shutdown began.
 async fn one(
     plan: Plan,
-    leases: Vec<(Role, Arc<Lease>)>,
+    leases: Vec<(Role, Hardware)>,
     enough: usize,
     quiet_limit: Duration,
 ) -> Result<usize, String> {

@@ -9,9 +9,8 @@ use super::devices::{self, Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::fly::fly;
 use super::footprint::Footprint;
-use super::{Backend, Device, arena, controls, lock, model, rounds, slow};
-use crate::Sim;
-use crate::sim::Lease;
+use super::hardware::Hardware;
+use super::{Backend, Device, arena, controls, library, lock, model, rounds, slow};
 
 /// Operations of one engine.
 const EPOCH: usize = 4000;
@@ -40,18 +39,13 @@ pub fn run(args: &Args) -> Result<bool, String> {
         .enable_time()
         .build()
         .map_err(text)?;
-    let sim = match args.device {
-        Device::Host => None,
-        Device::Sim => {
-            Some(Sim::need().ok_or("simulated devices: run it by `cargo xtask stress`")?)
-        }
-    };
+    let leases = Leases::new(args.device)?;
     let counts = Arc::new(Counts::default());
     let since = Instant::now();
     let missed = match args.shutdown_rounds {
-        None => runtime.block_on(epochs(args, sim, &counts, since))?,
+        None => runtime.block_on(epochs(args, leases, &counts, since))?,
         Some(rounds) => {
-            runtime.block_on(rounds::run(args, rounds, sim, &counts))?;
+            runtime.block_on(rounds::run(args, rounds, &leases, &counts))?;
             Vec::new()
         }
     };
@@ -85,12 +79,11 @@ fn report(args: &Args, counts: &Counts, missed: &[&str], since: Instant) -> bool
 
 async fn epochs(
     args: &Args,
-    sim: Option<&'static Sim>,
+    mut leases: Leases,
     counts: &Arc<Counts>,
     since: Instant,
 ) -> Result<Vec<&'static str>, String> {
     let files = Arc::new(Files::new(args.seed, &args.faults, counts)?);
-    let mut leases = sim.map(Leases::new);
     let library = args.cufile();
     let until = args.time.map(|time| since + time);
     let is_over = || until.is_some_and(|until| Instant::now() >= until);
@@ -98,7 +91,7 @@ async fn epochs(
     let mut footprint = Footprint::default();
     for (number, start) in (0..args.ops).step_by(EPOCH).enumerate() {
         let plan = Plan {
-            builder: field::engine(args.backend, quiet_limit),
+            builder: field::engine(args.backend, args.device, quiet_limit),
             files: Arc::clone(&files),
             counts: Arc::clone(counts),
             seed: args.seed,
@@ -110,8 +103,14 @@ async fn epochs(
             sizes: arena::MANY,
             rest: rest_of(args),
         };
-        let leases = leases.as_mut().map(|leases| leases.for_epoch(&args.faults));
-        one_epoch(leases.unwrap_or_default(), plan, number, quiet_limit).await?;
+        let leases = leases.for_epoch(&args.faults);
+        one_epoch(
+            leases,
+            plan,
+            number,
+            (args.backend.is_cufile(), quiet_limit),
+        )
+        .await?;
         footprint.look(read(&counts.quarantined))?;
         if is_over() || !counts.is_clean() {
             break;
@@ -119,6 +118,9 @@ async fn epochs(
     }
     footprint.judge(counts);
     println!("{footprint}");
+    if args.backend.is_cufile() {
+        counts.judge_cufile();
+    }
     if let Some(library) = library {
         library.end(counts);
     }
@@ -135,6 +137,9 @@ fn never_happened(args: &Args, files: &Files, counts: &Counts) -> Vec<&'static s
     let mut points = Point::ALL[..5].to_vec();
     // Between disk and copy is inside of cuFile.
     points.retain(|&point| !args.backend.is_cufile() || point != Point::Between);
+    // Where nothing is slow on purpose, nothing may ever have to wait.
+    let has_slow = files.slow.is_some() || args.device == Device::Sim;
+    points.retain(|&point| has_slow || point != Point::Queued);
     counts.missed(&expected, &points)
 }
 
@@ -150,18 +155,21 @@ fn quiet_limit_of(args: &Args) -> Duration {
 /// Longer than the slowest delay.
 pub(super) fn rest_of(args: &Args) -> Duration {
     let slowest = slow::DELAY_MAX.max(devices::DELAY_MAX);
-    let is_slow = args.faults.contains(&Fault::Slow) || args.device == Device::Sim;
+    let is_slow = args.faults.contains(&Fault::Slow) || args.device != Device::Host;
     let rest = if is_slow { 2 * slowest } else { Duration::ZERO };
     rest + Duration::from_millis(5)
 }
 
 async fn one_epoch(
-    leases: Vec<(Role, Arc<Lease>)>,
+    leases: Vec<(Role, Hardware)>,
     plan: Plan,
     number: usize,
-    quiet_limit: Duration,
+    (is_cufile, quiet_limit): (bool, Duration),
 ) -> Result<(), String> {
     let epoch = Arc::new(Epoch::new(plan, leases).await?);
+    if number == 0 && is_cufile {
+        println!("{}", library::tell(&epoch.engine).await?);
+    }
     fly_all(&epoch).await?;
     if number.is_multiple_of(2) {
         epoch.settle().await?;

@@ -168,6 +168,11 @@ impl Driver {
 impl Driver {
     /// `cuMemcpyHtoD`: from host to device. The host memory may be used again on return.
     ///
+    /// From memory that is not pinned the bytes may not have arrived by then: they are on their way in
+    /// the default stream, and streams that do not wait for that one may come first (CUDA, "API
+    /// synchronization behavior"; seen on an H200). [`stream_synchronize`](Self::stream_synchronize) of
+    /// [`Stream::NULL`] waits for them.
+    ///
     /// # Safety
     ///
     /// Both ranges are allocated, have that many bytes, and nobody writes them meanwhile.

@@ -14,13 +14,26 @@ use crate::stats::add;
 use crate::stream::Stream;
 use crate::work::{Copy, Place, Work};
 
+/// From memory that is not pinned it returns when the bytes are taken, and they arrive later: what
+/// other streams do is not ordered behind it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyHtoD_v2(to: usize, from: usize, len: usize) -> i32 {
     call::context(Entry::cuMemcpyHtoD_v2, |driver, context| {
         let to = on_device(driver, to, len)?;
         let stream = context.default_stream()?;
-        let ticket = issue(context, &stream, Place::Host(from, None), to, len)?;
-        stream.wait(ticket)
+        stream.synchronize()?;
+        match driver.host.pin(context.device.ordinal, from, len) {
+            Some(range) => {
+                let source = Place::Host(from, Some(range));
+                let ticket = issue(context, &stream, source, to, len)?;
+                stream.wait(ticket)
+            }
+            None => {
+                // SAFETY: the caller vouches for the source.
+                let source = unsafe { staged(from, len) };
+                issue(context, &stream, source, to, len).map(drop)
+            }
+        }
     })
 }
 

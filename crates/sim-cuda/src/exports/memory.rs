@@ -11,6 +11,7 @@ use crate::call;
 use crate::code::{Code, Result};
 use crate::context::Context;
 use crate::entry::Entry;
+use crate::memory::Origin;
 use crate::stream::Stream;
 use crate::work::{Place, Work};
 
@@ -20,7 +21,22 @@ unsafe extern "C" fn cuMemAlloc_v2(pointer: *mut usize, len: usize) -> i32 {
         if pointer.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let made = context.device.memory.allocate(len, false)?;
+        let made = context.device.memory.allocate(len, Origin::Fixed)?;
+        // SAFETY: as the caller vouches.
+        unsafe { put(pointer, made.face) }
+    })
+}
+
+/// Attached to all streams, or to the host until a stream asks for it.
+const ATTACHMENTS: [u32; 2] = [1, 2];
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAllocManaged(pointer: *mut usize, len: usize, flags: u32) -> i32 {
+    call::context(Entry::cuMemAllocManaged, |_, context| {
+        if pointer.is_null() || !ATTACHMENTS.contains(&flags) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let made = context.device.memory.allocate(len, Origin::Managed)?;
         // SAFETY: as the caller vouches.
         unsafe { put(pointer, made.face) }
     })
@@ -45,7 +61,7 @@ unsafe extern "C" fn cuMemAllocAsync(pointer: *mut usize, len: usize, stream: us
             return Err(Code::INVALID_VALUE);
         }
         let stream = context.stream(stream)?;
-        let made = context.device.memory.allocate(len, true)?;
+        let made = context.device.memory.allocate(len, Origin::Pool)?;
         let after = context.implied_order(&stream);
         stream.issue(Work::Allocate(Arc::clone(&made)), after);
         // SAFETY: as the caller vouches.

@@ -11,6 +11,7 @@ use crate::call;
 use crate::code::{Code, Result};
 use crate::driver::Driver;
 use crate::entry::Entry;
+use crate::memory::Origin;
 
 const ON_HOST: u32 = 1;
 const ON_DEVICE: u32 = 2;
@@ -94,6 +95,7 @@ struct About {
     start: usize,
     len: usize,
     pool: usize,
+    is_managed: bool,
 }
 
 impl About {
@@ -105,7 +107,7 @@ impl About {
             return Self {
                 memory_type: ON_DEVICE,
                 ordinal: i32::try_from(device.ordinal).ok(),
-                context: if allocation.from_pool {
+                context: if allocation.origin == Origin::Pool {
                     0
                 } else {
                     device.context().map_or(0, |context| context.handle)
@@ -116,7 +118,8 @@ impl About {
                 start: allocation.face,
                 len: allocation.len,
                 // Any handle that is not null.
-                pool: usize::from(allocation.from_pool),
+                pool: usize::from(allocation.origin == Origin::Pool),
+                is_managed: allocation.origin == Origin::Managed,
             };
         }
         let Some(range) = driver.host.around(pointer) else {
@@ -150,10 +153,14 @@ impl About {
             12 => word(self.len),
             // Mapped.
             13 => vec![u8::from(self.memory_type != 0)],
-            // Synchronous operations, managed, direct RDMA.
-            6 | 8 | 15 => vec![0],
+            8 => vec![u8::from(self.is_managed)],
+            // Synchronous operations, direct RDMA.
+            6 | 15 => vec![0],
             // The older way of sharing between processes.
-            10 => vec![u8::from(self.memory_type == ON_DEVICE && self.pool == 0)],
+            10 => {
+                let is_fixed = self.memory_type == ON_DEVICE && self.pool == 0;
+                vec![u8::from(is_fixed && !self.is_managed)]
+            }
             // Kinds of handles that it can be exported as.
             14 => vec![0; 8],
             17 => word(self.pool),

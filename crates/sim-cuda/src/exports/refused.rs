@@ -65,7 +65,7 @@ refused! {
     cuLaunchCooperativeKernel, cuLaunchCooperativeKernelMultiDevice, cuLaunchGrid,
     cuLaunchGridAsync, cuLaunchHostFunc, cuLaunchKernel, cuLinkAddData_v2, cuLinkAddFile_v2,
     cuLinkComplete, cuLinkCreate_v2, cuLinkDestroy, cuMemAddressFree, cuMemAddressReserve,
-    cuMemAdvise, cuMemAllocFromPoolAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemAllocPitch_v2,
+    cuMemAdvise, cuMemAllocFromPoolAsync, cuMemAllocHost_v2, cuMemAllocPitch_v2,
     cuMemCreate, cuMemExportToShareableHandle, cuMemGetAccess, cuMemGetAllocationGranularity,
     cuMemGetAllocationPropertiesFromHandle, cuMemHostGetFlags, cuMemImportFromShareableHandle,
     cuMemMap, cuMemMapArrayAsync, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolExportPointer,

@@ -21,6 +21,18 @@ const CANARY: u8 = 0xDB;
 const CANARIES_WHOLE_BYTES_MAX: usize = 1 << 20;
 const CANARY_BYTES: usize = 64;
 
+/// By which call memory was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `cuMemAlloc`.
+    Fixed,
+    /// `cuMemAllocAsync`: there when its stream has come to it.
+    Pool,
+    /// `cuMemAllocManaged`. Unlike a driver's, the host may not touch it: who says that the device
+    /// copies is found out.
+    Managed,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Allocated in the order of a stream that has not come that far.
@@ -37,7 +49,7 @@ pub(crate) struct Allocation {
     pub(crate) len: usize,
     /// Counts the allocations of a device, so that a report says which one it was.
     pub(crate) serial: u64,
-    pub(crate) from_pool: bool,
+    pub(crate) origin: Origin,
     /// Where the bytes are: at the same place in a page as the face.
     bytes: usize,
     _map: Map,
@@ -88,7 +100,7 @@ impl Allocation {
         (ordinal, serial): (usize, u64),
         (face, len): (usize, usize),
         map: Map,
-        pending: bool,
+        origin: Origin,
     ) -> Self {
         let bytes = map.address() + face % raw::PAGE;
         // SAFETY: the map is new, so nobody else knows of it.
@@ -98,11 +110,15 @@ impl Allocation {
             face,
             len,
             serial,
-            from_pool: pending,
+            origin,
             bytes,
             _map: map,
             used: Mutex::new(Use {
-                state: if pending { State::Pending } else { State::Live },
+                state: if origin == Origin::Pool {
+                    State::Pending
+                } else {
+                    State::Live
+                },
                 active: 0,
                 free_asked: false,
                 canaries: false,

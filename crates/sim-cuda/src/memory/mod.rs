@@ -6,7 +6,7 @@ mod faces;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-pub(crate) use allocation::{Allocation, Untimely};
+pub(crate) use allocation::{Allocation, Origin, Untimely};
 use faces::Faces;
 
 use crate::code::{Code, Result};
@@ -71,7 +71,7 @@ impl Memory {
         })
     }
 
-    pub(crate) fn allocate(&self, len: usize, pending: bool) -> Result<Arc<Allocation>> {
+    pub(crate) fn allocate(&self, len: usize, origin: Origin) -> Result<Arc<Allocation>> {
         if len == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -99,7 +99,7 @@ impl Memory {
             return Err(Code::OUT_OF_MEMORY);
         };
         let name = (self.ordinal, serial);
-        let made = Arc::new(Allocation::new(name, (page + pad, len), map, pending));
+        let made = Arc::new(Allocation::new(name, (page + pad, len), map, origin));
         lock(&self.inner).live.insert(made.face, Arc::clone(&made));
         Ok(made)
     }

@@ -76,6 +76,7 @@ api! {
     cuMemFree_v2(pointer: usize);
     cuMemAllocAsync(pointer: *mut usize, len: usize, stream: usize);
     cuMemFreeAsync(pointer: usize, stream: usize);
+    cuMemAllocManaged(pointer: *mut usize, len: usize, flags: u32);
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuMemsetD8_v2(pointer: usize, byte: u8, len: usize);
     cuMemsetD8Async(pointer: usize, byte: u8, len: usize, stream: usize);

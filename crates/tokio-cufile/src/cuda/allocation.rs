@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nvidia_dl::cuda::DevicePtr;
+use nvidia_dl::cuda::{DevicePtr, Stream};
 
 use super::device::Device;
 use crate::error::Error;
@@ -87,25 +87,42 @@ pub(crate) unsafe fn read_back(
     copied.map_err(|error| device.error(error))
 }
 
+/// A range that was not filled.
+#[derive(Debug)]
+pub(crate) struct Unfilled {
+    pub(crate) error: Error,
+    /// Bytes may still be on their way: the range is not to be freed.
+    pub(crate) is_underway: bool,
+}
+
 /// Copies host memory to the device, and waits for it. Blocks.
 ///
 /// # Safety
 ///
-/// The range lies in an allocation that lives and that nobody touches meanwhile.
-pub(crate) unsafe fn fill(device: &Device, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
+/// The range lies in an allocation that lives and that nobody touches meanwhile, and for good where the
+/// error says that bytes are underway.
+pub(crate) unsafe fn fill(device: &Device, to: DeviceRange, from: &[u8]) -> Result<(), Unfilled> {
     assert!(to.len() == from.len(), "as many bytes on both sides");
     // The driver refuses a copy of nothing from nowhere.
     if from.is_empty() {
         return Ok(());
     }
-    device.check()?;
-    device.bind()?;
-    let address = DevicePtr(to.address());
-    // SAFETY: as for `read_back`.
-    let copied = unsafe {
-        device
-            .driver
-            .memcpy_htod(address, from.as_ptr(), from.len())
-    };
-    copied.map_err(|error| device.error(error))
+    let ready = device.check().and_then(|()| device.bind());
+    ready.map_err(|error| Unfilled {
+        error,
+        is_underway: false,
+    })?;
+    let (driver, address) = (device.driver, DevicePtr(to.address()));
+    // SAFETY: both have that length; the caller vouches for the device's, and the host's is borrowed
+    // until the call returns, which is when its bytes have been taken.
+    let copied = unsafe { driver.memcpy_htod(address, from.as_ptr(), from.len()) };
+    // They arrive later, and our own streams do not wait for the default stream, where that is. Also
+    // after an error: what the call has begun is not known.
+    // SAFETY: the default stream is never destroyed.
+    let arrived = unsafe { driver.stream_synchronize(Stream::NULL) };
+    let is_underway = arrived.is_err();
+    copied.and(arrived).map_err(|error| Unfilled {
+        error: device.error(error),
+        is_underway,
+    })
 }

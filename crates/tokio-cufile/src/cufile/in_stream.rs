@@ -289,6 +289,7 @@ impl Underway {
             Then::Users { .. } => None,
         };
         let registration = &place.registration;
+        let _turn = registration.session().submitting(stream);
         let file = registration.handle();
         let library = registration.session().library().call(Purpose::Stream);
         held.in_use = Some(library.goes_on());

@@ -5,12 +5,14 @@
 )]
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use nvidia_dl::Search;
+use nvidia_dl::cuda::Stream;
 use nvidia_dl::cufile::Library;
 
 use super::Absent;
@@ -86,7 +88,12 @@ pub(crate) struct Session {
     proof: Proof,
     pinned: Pinned,
     in_streams: Arc<AtomicUsize>,
+    /// Who puts something into a stream; a stream always has the same one of them.
+    submitting: [Mutex<()>; SUBMITTERS_MAX],
 }
+
+/// Streams into which something can be put at the same time.
+const SUBMITTERS_MAX: usize = 16;
 
 /// The place of one operation that is in a stream, whoever put it there.
 #[derive(Debug)]
@@ -148,6 +155,7 @@ impl Session {
             proof,
             pinned: Pinned::default(),
             in_streams: Arc::default(),
+            submitting: Default::default(),
         });
         process.open = Some((fixed, session.facts.ours.clone()));
         process.session = Arc::downgrade(&session);
@@ -227,6 +235,19 @@ impl Session {
     /// Why they cannot.
     pub(super) fn takes_streams(&self) -> Result<(), &str> {
         self.facts.streams.as_ref().copied().map_err(String::as_str)
+    }
+
+    /// The turn to put something into a stream: with two threads at it, the library's list of what is
+    /// in the stream and the stream itself come to differ in their order, and an assertion of the
+    /// library's ends the process (seen with 1.15 and 1.20). Blocks as long as somebody else's call.
+    pub(super) fn submitting(&self, stream: Stream) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        stream.hash(&mut hasher);
+        let index = usize::try_from(hasher.finish() % SUBMITTERS_MAX as u64).unwrap_or(0);
+        // It guards no data.
+        self.submitting[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a place among the operations in streams.

@@ -46,7 +46,7 @@ struct Memory {
     /// Before `allocation`, which is freed after it.
     registration: Registered<BufRegistration>,
     registering: Mutex<()>,
-    /// cuFile does not let go of the memory.
+    /// cuFile does not let go of the memory, or bytes may still be on their way to it.
     is_stuck: Arc<AtomicBool>,
     allocation: ManuallyDrop<Allocation>,
 }
@@ -55,7 +55,8 @@ impl Drop for Memory {
     fn drop(&mut self) {
         drop(std::mem::take(&mut self.registration));
         if self.is_stuck.load(Ordering::Acquire) {
-            // Freeing what is registered can hang nvidia-fs.
+            // Freeing what is registered can hang nvidia-fs, and what is still written may by then be
+            // somebody else's.
             return;
         }
         // SAFETY: not used after this; the value is going.
@@ -233,8 +234,14 @@ impl DeviceBuffer {
         let id = engine.shared.id;
         Request::detached(&engine.shared, Operation::Buffer, move || {
             let to = self.whole_part(id, offset..offset.saturating_add(bytes.len()))?;
-            // SAFETY: as in `copy_to_host`.
-            unsafe { fill(self.shared.side.device(), to, &bytes) }?;
+            // SAFETY: as in `copy_to_host`; what may still be written is never freed.
+            let filled = unsafe { fill(self.shared.side.device(), to, &bytes) };
+            filled.map_err(|unfilled| {
+                if unfilled.is_underway {
+                    self.shared.memory.is_stuck.store(true, Ordering::Release);
+                }
+                unfilled.error
+            })?;
             Ok(self)
         })
     }
