@@ -456,6 +456,8 @@ impl Rig {
         let bytes = pattern::bytes(6, MIB);
         // SAFETY: the memory is the test's, and large enough.
         unsafe { self.driver.memcpy_htod(memory, bytes.as_ptr(), MIB) }.expect("copied");
+        // Memory that is not pinned arrives later.
+        self.driver.ctx_synchronize().expect("it has arrived");
         let what = Transfer {
             base: memory.as_void(),
             buf_offset: 0,
