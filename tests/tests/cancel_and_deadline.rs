@@ -261,7 +261,7 @@ fn urgent_has_a_thread_when_bulk_has_taken_what_it_may() {
     let Some(fs) = SlowFs::mount(LEN) else {
         return;
     };
-    let (engine, file) = open(&fs, Engine::builder().num_threads(4).task_size(BLOCK));
+    let (engine, file) = open(&fs, Engine::builder().num_threads(3).task_size(BLOCK));
     fs.hold(Kind::Read);
     let bulk = file
         .read_at(vec![0; LEN], 0)

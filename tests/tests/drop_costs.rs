@@ -67,7 +67,7 @@ fn reads_and_writes_in_every_state_are_dropped_without_allocating() {
     let Some(fs) = SlowFs::mount(1 << 20) else {
         return;
     };
-    let (engine, file) = open(&fs, Engine::builder().num_threads(4).task_size(4096));
+    let (engine, file) = open(&fs, Engine::builder().num_threads(3).task_size(4096));
     let finished = file.read_at(vec![0; 10], 0).start();
     until_idle(&engine);
     let (finished_source, finished_write) = file.write_at(vec![0; 10], 0).staged();

@@ -113,8 +113,8 @@ fn a_split_one_issues_no_further_part_and_keeps_its_buffer_for_the_last() {
     let Some(fs) = SlowFs::mount(LEN) else {
         return;
     };
-    // Of four threads one is kept for urgent operations.
-    let (engine, file) = open(&fs, Engine::builder().num_threads(4).task_size(4096));
+    // And one that is kept for urgent operations.
+    let (engine, file) = open(&fs, Engine::builder().num_threads(3).task_size(4096));
     let mut buffer = HostBuffer::new(&engine, LEN).unwrap();
     fs.hold(Kind::Read);
     let read = file.read_at(buffer.part(0..LEN).unwrap(), 0).start();

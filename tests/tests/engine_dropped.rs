@@ -26,7 +26,7 @@ fn reads_in_flight_end_in_the_background_and_nothing_stays() {
         let Some(fs) = SlowFs::mount(64 * BLOCK) else {
             return;
         };
-        // An eighth is kept for urgent operations.
+        // An eighth more is kept for urgent operations.
         let (engine, file) = open(&fs, Engine::builder().num_threads(80));
         let mut buffer = HostBuffer::new(&engine, reads * BLOCK).unwrap();
         fs.hold(Kind::Read);

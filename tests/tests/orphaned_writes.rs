@@ -122,7 +122,7 @@ fn a_write_dropped_with_parts_unissued_is_torn() {
     let Some(fs) = SlowFs::mount(LEN) else {
         return;
     };
-    let (engine, file) = open(&fs, engine(2));
+    let (engine, file) = open(&fs, engine(1));
     fs.hold(Kind::Write);
     let write = file.write_at(vec![1; 4 * BLOCK], 4096).start();
     let held = fs.next_held();

@@ -17,7 +17,7 @@ fn dropped_with_reads_in_flight(runtime: Runtime, reads: usize) {
     let Some(fs) = SlowFs::mount(64 * BLOCK) else {
         return;
     };
-    // An eighth is kept for urgent operations.
+    // An eighth more is kept for urgent operations.
     let (engine, file) = open(&fs, Engine::builder().num_threads(80));
     let mut buffer = HostBuffer::new(&engine, reads * BLOCK).unwrap();
     fs.hold(Kind::Read);

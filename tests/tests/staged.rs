@@ -285,7 +285,7 @@ fn cancelled_the_source_comes_back_when_no_issued_part_reads_it() {
         return;
     };
     for in_place in [true, false] {
-        let (engine, file) = open(&fs, engine().num_threads(2));
+        let (engine, file) = open(&fs, engine().num_threads(1));
         let (_buffer, part) = source(&engine, in_place);
         fs.hold(Kind::Write);
         let (mut staged, written) = write(&file, part);

@@ -233,7 +233,7 @@ fn a_sink_dropped_with_a_write_in_flight_leaves_its_loss_to_the_next_sync() {
     let Some(fs) = SlowFs::mount(LEN) else {
         return;
     };
-    let (engine, file) = open(&fs, engine().num_threads(2));
+    let (engine, file) = open(&fs, engine().num_threads(1));
     fs.hold(Kind::Write);
     let mut writer = file.writer(4096);
     block_on(writer.feed(vec![1; 4 * BLOCK])).unwrap();

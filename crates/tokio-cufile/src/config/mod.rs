@@ -94,8 +94,8 @@ pub struct Config {
     /// Threads of the pool, each with one part or call in flight: what goes through the page cache
     /// by plan, staged parts above 64 KiB, files whose system may block a ring, opening, syncing and
     /// closing; without a ring, everything. cuFile has as many threads of its own, started when it
-    /// is opened; the parts of both together are at most as many, without those in CUDA streams.
-    /// Default: 8.
+    /// is opened; the parts of both together are at most as many, without those in CUDA streams. An
+    /// eighth more of them, but at least one from two on, is kept for urgent operations. Default: 8.
     pub num_threads: usize,
     /// Parts that the ring has in flight beside those of the threads. Default: 128.
     pub queue_depth: usize,

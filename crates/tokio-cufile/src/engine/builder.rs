@@ -24,6 +24,22 @@ use crate::stats::Counters;
 /// Of the budget, the part that only urgent operations may take: one in so many.
 const URGENT_SHARE: usize = 8;
 
+/// What is kept for urgent operations, of so much.
+const fn urgent_share(all: usize) -> usize {
+    match all {
+        0 | 1 => 0,
+        2..URGENT_SHARE => 1,
+        _ => all / URGENT_SHARE,
+    }
+}
+
+/// Threads of a pool: what was asked for is for all operations, and those kept for urgent ones come on
+/// top, since a thread that waits costs next to nothing and one that is missing costs its share of the
+/// speed.
+const fn threads(config: &Config) -> usize {
+    config.num_threads + urgent_share(config.num_threads)
+}
+
 /// Settings of an engine to be built. Each setter is a field of [`Config`], described there.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it builds"]
@@ -188,10 +204,10 @@ impl EngineBuilder {
         let bells = Arc::new(Bells::default());
         let lost_writes = Arc::new(LostWrites::default());
         let limits = limits(&config, layout, ring.is_ok());
-        let cufile = Cufile::new(&config.cufile, config.num_threads, &counters);
+        let cufile = Cufile::new(&config.cufile, threads(&config), &counters);
         let cufile = Arc::new(cufile);
         let executors = Arc::new(Executors {
-            pool: Pool::start(config.num_threads, &slots, &counters)?,
+            pool: Pool::start(threads(&config), &slots, &counters)?,
             ring: ring.ok(),
             cufile: Arc::clone(&cufile),
         });
@@ -269,21 +285,17 @@ fn start_ring(
 
 /// Parts in flight in all executors together.
 const fn parts_max(config: &Config, ring: bool) -> usize {
-    config.num_threads + if ring { config.queue_depth } else { 0 }
+    threads(config) + if ring { config.queue_depth } else { 0 }
 }
 
 fn limits(config: &Config, layout: SlotLayout, ring: bool) -> Limits {
     let part_max = config.task_size.max(config.bounce_buffer_size);
-    let share = |all: usize| match all {
-        0 | 1 => 0,
-        _ => (all / URGENT_SHARE).max(1),
-    };
     let limit = |capacity: usize| Limit {
         capacity: capacity as u64,
-        reserve: share(capacity) as u64,
+        reserve: urgent_share(capacity) as u64,
     };
     // Whatever is reserved, the largest part of another class must fit beside it.
-    let bytes_reserve = share(config.budget).min(config.budget - part_max);
+    let bytes_reserve = urgent_share(config.budget).min(config.budget - part_max);
     Limits {
         bytes: Limit {
             capacity: config.budget as u64,
@@ -292,7 +304,10 @@ fn limits(config: &Config, layout: SlotLayout, ring: bool) -> Limits {
         parts: limit(parts_max(config, ring)),
         slots: limit(layout.large),
         small_slots: limit(layout.small),
-        workers: limit(config.num_threads),
+        workers: Limit {
+            capacity: threads(config) as u64,
+            reserve: urgent_share(config.num_threads) as u64,
+        },
         queued_max: config.queued_operations_max,
         quiet_limit: config.quiet_limit,
     }
