@@ -51,7 +51,8 @@ pub enum ErrorKind {
     ShuttingDown,
     /// It could not be proved that the hardware is done with the memory: the memory is leaked.
     Quarantined,
-    /// The buffer is lent out: a part of it is still in flight or held.
+    /// The buffer is lent out: a part of it is still in flight or held. Or the CUDA stream has an
+    /// operation of cuFile's.
     Busy,
     /// The buffer or the file belongs to another engine.
     WrongEngine,
@@ -98,7 +99,7 @@ impl ErrorKind {
             Self::DeadlineExceeded => "deadline exceeded",
             Self::ShuttingDown => "engine shutting down",
             Self::Quarantined => "quarantined",
-            Self::Busy => "buffer busy",
+            Self::Busy => "busy",
             Self::WrongEngine => "wrong engine",
             Self::QueueFull => "queue full",
             Self::NoCapacity => "no capacity left",

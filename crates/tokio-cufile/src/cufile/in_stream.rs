@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 
 use super::leaving::{InUse, Purpose};
 use super::part::{CufilePart, Lost, SoFar, error_of, is_passing};
+use super::places::Queued;
 use super::registration::Registration;
-use super::session::Queued;
 use super::streams::OwnStream;
 use super::workers::{Inbox, Rest};
 use crate::compat::DeviceSide;
@@ -60,6 +60,15 @@ impl InStream {
     /// What it costs of the budget.
     pub(crate) fn cost(&self, bytes: u64) -> u64 {
         bytes.min(self.bytes_max)
+    }
+
+    fn take_place(&self, place: &Place) -> Result<Queued> {
+        let places = place.registration.session().places();
+        places.take(self.stream, false, usize::MAX).ok_or_else(|| {
+            let reason = "cuFile has an operation in the stream, and corrupts memory with a second one: \
+                          await the end of the first, or use another stream";
+            Error::new(ErrorKind::Busy, reason)
+        })
     }
 
     fn tell(&self) {
@@ -231,7 +240,7 @@ impl Whose {
         Ok(match self {
             Self::User(user) => Ready {
                 stream: user.stream,
-                queued: place.registration.session().queue(),
+                queued: user.take_place(place)?,
                 then: Then::Users {
                     expected: part.expected()?,
                 },
@@ -289,7 +298,7 @@ impl Underway {
             Then::Users { .. } => None,
         };
         let registration = &place.registration;
-        let _turn = registration.session().submitting(stream);
+        let _turn = registration.session().places().turn(stream);
         let file = registration.handle();
         let library = registration.session().library().call(Purpose::Stream);
         held.in_use = Some(library.goes_on());

@@ -28,6 +28,7 @@ mod leaving;
 mod opening;
 mod part;
 mod pinned;
+mod places;
 mod proof;
 mod registration;
 mod session;

@@ -18,7 +18,8 @@ use nvidia_dl::cufile::StreamRegisterFlags;
 
 use super::leaving::Purpose;
 use super::part::CufilePart;
-use super::session::{Queued, Session};
+use super::places::Queued;
+use super::session::Session;
 use crate::cuda::{Device, Stream};
 use crate::error::Result;
 
@@ -39,8 +40,10 @@ impl Streams {
     pub(super) fn choose(&self, part: &CufilePart) -> Option<(Arc<OwnStream>, Queued)> {
         let device = part.device.as_ref().filter(|_| part.may_be_streamed())?;
         let registration = part.registration().ok()?;
-        let queued = registration.session().queue_below(QUEUED_MAX)?;
-        let stream = self.stream(device.device(), registration.session())?;
+        let session = registration.session();
+        let stream = self.stream(device.device(), session)?;
+        let places = session.places();
+        let queued = places.take(stream.raw, stream.is_registered, QUEUED_MAX)?;
         Some((stream, queued))
     }
 
@@ -93,9 +96,7 @@ impl OwnStream {
         device.bind()?;
         let stream = Stream::new(device)?;
         let raw = stream.raw();
-        // Where bytes do not go directly a process with registered streams may crash at its exit
-        // (reported, 12.9), and there is nothing to be gained.
-        let is_registered = session.expects_direct().is_ok() && register(session, raw);
+        let is_registered = register(session, raw);
         Ok(Self {
             session: Arc::clone(session),
             stream: Some(stream),
@@ -143,7 +144,7 @@ impl Drop for Submitting<'_> {
     }
 }
 
-/// Whether cuFile knows the stream now. It takes others too.
+/// Whether cuFile knows the stream now. It takes others too, with one operation at a time.
 fn register(session: &Session, stream: cuda::Stream) -> bool {
     // Nothing in the cells of an operation is changed.
     let flags = StreamRegisterFlags::FIXED_BUF_OFFSET

@@ -54,6 +54,8 @@ impl<B: IoBuf> Transfer<B> {
     /// `Unsupported` where cuFile does not serve the file, with the reason; for host memory, many
     /// ranges, digests; and for a libcufile before 1.7. `InvalidInput` for the limits above and for the
     /// per-thread default stream (`CU_STREAM_PER_THREAD`). `PathRefused` where a path is required.
+    /// `Busy` where cuFile has an operation in the stream: with a second one libcufile corrupts the memory
+    /// of the process (seen with 1.15 and 1.20), so await the end of the first, or use another stream.
     /// The error gives the buffer back. A transfer that stops before the end of the file, or a write
     /// that is short, is an `Io` error: what follows in the stream has run by then.
     ///
