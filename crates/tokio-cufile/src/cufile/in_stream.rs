@@ -27,18 +27,21 @@ use crate::compat::DeviceSide;
 use crate::cuda::{Device, Event, Watched};
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::EngineId;
 use crate::plan::Kind;
 use crate::receipt::DataPath;
 use crate::stats::Counters;
 
-/// From then on it is asked whether an operation in one of the engine's streams was given up: to ask
-/// takes the scheduler's lock.
+/// From then on it is asked whether an operation in a stream was given up: to ask takes the scheduler's
+/// lock.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The user's stream that an operation is put into, and who waits for that.
 #[derive(Debug)]
 pub(crate) struct InStream {
     stream: Stream,
+    /// Whose operation it is.
+    engine: EngineId,
     /// Bytes of the budget that the operation takes, however long it is: it has no memory but the
     /// user's.
     bytes_max: u64,
@@ -47,10 +50,15 @@ pub(crate) struct InStream {
 
 impl InStream {
     /// And the end that resolves when the operation is in the stream, or will never be.
-    pub(crate) fn new(stream: Stream, bytes_max: usize) -> (Arc<Self>, oneshot::Receiver<()>) {
+    pub(crate) fn new(
+        stream: Stream,
+        engine: EngineId,
+        bytes_max: usize,
+    ) -> (Arc<Self>, oneshot::Receiver<()>) {
         let (told, enqueued) = oneshot::channel();
         let into = Self {
             stream,
+            engine,
             bytes_max: bytes_max as u64,
             told: Mutex::new(Some(told)),
         };
@@ -60,15 +68,6 @@ impl InStream {
     /// What it costs of the budget.
     pub(crate) fn cost(&self, bytes: u64) -> u64 {
         bytes.min(self.bytes_max)
-    }
-
-    fn take_place(&self, place: &Place) -> Result<Queued> {
-        let places = place.registration.session().places();
-        places.take(self.stream, false, usize::MAX).ok_or_else(|| {
-            let reason = "cuFile has an operation in the stream, and corrupts memory with a second one: \
-                          await the end of the first, or use another stream";
-            Error::new(ErrorKind::Busy, reason)
-        })
     }
 
     fn tell(&self) {
@@ -137,9 +136,10 @@ enum Then {
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else {
+        let Some(mut held) = self.held.take() else {
             return;
         };
+        held.queued.give_up();
         let Held {
             ticket,
             part,
@@ -237,10 +237,11 @@ struct Ready {
 
 impl Whose {
     fn ready(self, part: &CufilePart, place: &Place) -> Result<Ready> {
+        let places = place.registration.session().places();
         Ok(match self {
             Self::User(user) => Ready {
                 stream: user.stream,
-                queued: user.take_place(place)?,
+                queued: places.take_in(user.stream, user.engine)?,
                 then: Then::Users {
                     expected: part.expected()?,
                 },
@@ -441,16 +442,16 @@ impl Underway {
 
 impl Watched for Underway {
     fn look(&mut self, device: &Device) -> bool {
-        let Some(held) = &self.held else {
+        let Some(held) = &mut self.held else {
             return true;
         };
         match held.event.is_complete() {
             Ok(false) => {
-                if let Then::Rest(stream, _) = &held.then
-                    && self.asked_at.elapsed() > LATE
-                    && held.ticket.is_given_up()
-                {
-                    stream.give_up();
+                if self.asked_at.elapsed() > LATE && held.ticket.is_given_up() {
+                    match &held.then {
+                        Then::Users { .. } => held.queued.give_up(),
+                        Then::Rest(stream, _) => stream.give_up(),
+                    }
                 }
                 false
             }

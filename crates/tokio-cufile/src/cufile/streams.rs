@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvidia_dl::cuda;
-use nvidia_dl::cufile::StreamRegisterFlags;
+use nvidia_dl::cufile::{CufileError, StreamRegisterFlags};
 
 use super::leaving::Purpose;
 use super::part::CufilePart;
@@ -96,12 +96,17 @@ impl OwnStream {
         device.bind()?;
         let stream = Stream::new(device)?;
         let raw = stream.raw();
-        let is_registered = register(session, raw);
+        // SAFETY: the stream is alive, and deregistered before it is destroyed: in this value's drop.
+        let registered = unsafe { register(session, raw) };
+        if let Err(error) = &registered {
+            // With one operation at a time it takes others too.
+            tracing::debug!(%error, "a stream is used without being registered");
+        }
         Ok(Self {
             session: Arc::clone(session),
             stream: Some(stream),
             raw,
-            is_registered,
+            is_registered: registered.is_ok(),
             is_stuck: AtomicBool::new(false),
             submitters: AtomicUsize::new(0),
         })
@@ -144,20 +149,22 @@ impl Drop for Submitting<'_> {
     }
 }
 
-/// Whether cuFile knows the stream now. It takes others too, with one operation at a time.
-fn register(session: &Session, stream: cuda::Stream) -> bool {
+/// Tells cuFile of a stream, on a thread that has its context bound.
+///
+/// # Safety
+///
+/// The stream is alive, and deregistered before it is destroyed.
+pub(super) unsafe fn register(
+    session: &Session,
+    stream: cuda::Stream,
+) -> std::result::Result<(), CufileError> {
     // Nothing in the cells of an operation is changed.
     let flags = StreamRegisterFlags::FIXED_BUF_OFFSET
         | StreamRegisterFlags::FIXED_FILE_OFFSET
         | StreamRegisterFlags::FIXED_FILE_SIZE;
     let library = session.library().call(Purpose::Stream);
-    // SAFETY: the stream is alive, and deregistered before it is destroyed: in the drop of its owner.
-    let registered = unsafe { library.stream_register(stream, flags) };
-    drop(library);
-    if let Err(error) = &registered {
-        tracing::debug!(%error, "a stream is used without being registered");
-    }
-    registered.is_ok()
+    // SAFETY: as the caller vouches.
+    unsafe { library.stream_register(stream, flags) }
 }
 
 impl Drop for OwnStream {
