@@ -21,7 +21,7 @@ use std::ptr;
 
 use tokio_cufile::{
     AsyncCuFile, CompatMode, CuFileCalls, CuFileConfig, DeviceBuffer, Engine, EngineBuilder,
-    Enqueue, IoBuf, OpenOptions, Transfer,
+    Enqueue, IoBuf, OpenOptions, RegisteredStream, Request, Transfer,
 };
 use xtask::simulator;
 
@@ -319,6 +319,13 @@ impl Bed {
     #[must_use]
     pub fn content(&self, buffer: DeviceBuffer) -> Vec<u8> {
         block_on(gpu::content(&self.engine, buffer))
+    }
+
+    /// Registers a stream that a test has made, and keeps until it is deregistered.
+    pub fn register(&self, stream: usize) -> Request<RegisteredStream> {
+        let stream = ptr::without_provenance_mut(stream);
+        // SAFETY: the stream is of the bed's device, and the test keeps it.
+        unsafe { RegisteredStream::new(&self.engine, self.device.ordinal, stream) }
     }
 
     /// Shuts the engine down, and checks that everything was given back in order: nothing is left
