@@ -323,9 +323,7 @@ impl Bed {
 
     /// Registers a stream that a test has made, and keeps until it is deregistered.
     pub fn register(&self, stream: usize) -> Request<RegisteredStream> {
-        let stream = ptr::without_provenance_mut(stream);
-        // SAFETY: the stream is of the bed's device, and the test keeps it.
-        unsafe { RegisteredStream::new(&self.engine, self.device.ordinal, stream) }
+        register(&self.engine, self.device.ordinal, stream)
     }
 
     /// Shuts the engine down, and checks that everything was given back in order: nothing is left
@@ -344,6 +342,12 @@ impl Bed {
         self.device.assert_all_gone();
         self.cufile.clear();
     }
+}
+
+/// Registers a stream of a device that a test has made, and keeps until it is deregistered.
+pub fn register(engine: &Engine, device: u32, stream: usize) -> Request<RegisteredStream> {
+    // SAFETY: the stream is of that device, and the test keeps it.
+    unsafe { RegisteredStream::new(engine, device, ptr::without_provenance_mut(stream)) }
 }
 
 /// Puts an operation into a stream that a test has made, and keeps until the operation has ended.

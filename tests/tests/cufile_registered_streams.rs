@@ -11,11 +11,11 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use tokio_cufile::{
-    CompatMode, Engine, Enqueued, Error, ErrorKind, OpenOptions, RegisteredStream, VendorCode,
+    CompatMode, DeviceBuffer, Engine, Enqueued, Error, ErrorKind, OpenOptions, Operation,
+    VendorCode,
 };
-use tokio_cufile::{DeviceBuffer, Operation};
 use tokio_cufile_tests::bench::{self, block_on};
-use tokio_cufile_tests::cufile::{enqueue, enter_each};
+use tokio_cufile_tests::cufile::{enqueue, enter_each, register};
 use tokio_cufile_tests::held::{Held, LEN, content};
 use tokio_cufile_tests::life::{IN_FLIGHT_BY, poll_once, until};
 use tokio_cufile_tests::{Bed, World, pattern};
@@ -115,11 +115,7 @@ fn what_cannot_be_registered_is_refused_with_the_reason() {
     );
     let error = block_on(held.bed.register(2)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    let stream = ptr::without_provenance_mut(held.stream);
-    // SAFETY: there is no such device, so the stream is not looked at.
-    #[expect(unsafe_code, reason = "names a device that is not there")]
-    let nowhere = unsafe { RegisteredStream::new(&held.bed.engine, 99, stream) };
-    let error = block_on(nowhere).unwrap_err();
+    let error = block_on(register(&held.bed.engine, 99, held.stream)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceNotFound, "{error}");
     assert_eq!(registered(&held), 0);
     // It takes one operation, as before.
@@ -268,13 +264,8 @@ fn a_stream_that_outlives_a_dropped_engine_is_deregistered_afterwards() {
         ..
     } = Bed::new(&here, |builder| builder);
     let streams = [device.user().stream(), device.user().stream()];
-    let [first, second] = streams.map(|stream| {
-        let stream = ptr::without_provenance_mut(stream);
-        // SAFETY: of the device, and never destroyed.
-        #[expect(unsafe_code, reason = "names a stream by handle")]
-        let registering = unsafe { RegisteredStream::new(&engine, device.ordinal, stream) };
-        block_on(registering).unwrap()
-    });
+    let [first, second] =
+        streams.map(|stream| block_on(register(&engine, device.ordinal, stream)).unwrap());
     drop(engine);
     assert_eq!(cufile.report().streams, 2);
     block_on(first.deregister()).unwrap();

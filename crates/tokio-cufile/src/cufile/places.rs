@@ -197,6 +197,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::ptr;
 
@@ -216,6 +217,37 @@ mod tests {
         assert!(other.is_some());
         drop(first);
         assert!(places.take(stream(1), false, 9).is_some());
+    }
+
+    #[test]
+    fn nothing_is_put_into_a_stream_while_it_is_registered_and_nothing_registered_in_use() {
+        let places = Arc::new(Places::default());
+        let (ours, other) = (EngineId::unique(), EngineId::unique());
+        let kind = |error: Error| error.kind();
+        places.begin(stream(1), ours).unwrap();
+        assert_eq!(
+            kind(places.begin(stream(1), other).unwrap_err()),
+            ErrorKind::Busy
+        );
+        let (from_us, from_others) = (
+            places.take_in(stream(1), ours),
+            places.take_in(stream(1), other),
+        );
+        assert_eq!(kind(from_us.unwrap_err()), ErrorKind::Busy);
+        assert_eq!(kind(from_others.unwrap_err()), ErrorKind::WrongEngine);
+        places.end(stream(1));
+        let alone = places.take_in(stream(1), other).unwrap();
+        assert_eq!(
+            kind(places.take_in(stream(1), ours).unwrap_err()),
+            ErrorKind::Busy
+        );
+        assert_eq!(
+            kind(places.begin(stream(1), ours).unwrap_err()),
+            ErrorKind::Busy
+        );
+        drop(alone);
+        places.begin(stream(1), ours).unwrap();
+        assert_eq!(places.taken.load(Ordering::Relaxed), 0);
     }
 
     #[test]
