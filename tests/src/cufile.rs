@@ -21,7 +21,7 @@ use std::ptr;
 
 use tokio_cufile::{
     AsyncCuFile, CompatMode, CuFileCalls, CuFileConfig, DeviceBuffer, Engine, EngineBuilder,
-    Enqueue, IoBuf, OpenOptions, Transfer,
+    Enqueue, IoBuf, OpenOptions, RegisteredStream, Request, Transfer,
 };
 use xtask::simulator;
 
@@ -321,6 +321,11 @@ impl Bed {
         block_on(gpu::content(&self.engine, buffer))
     }
 
+    /// Registers a stream that a test has made, and keeps until it is deregistered.
+    pub fn register(&self, stream: usize) -> Request<RegisteredStream> {
+        register(&self.engine, self.device.ordinal, stream)
+    }
+
     /// Shuts the engine down, and checks that everything was given back in order: nothing is left
     /// on the device, nothing in the library, which is closed.
     ///
@@ -337,6 +342,12 @@ impl Bed {
         self.device.assert_all_gone();
         self.cufile.clear();
     }
+}
+
+/// Registers a stream of a device that a test has made, and keeps until it is deregistered.
+pub fn register(engine: &Engine, device: u32, stream: usize) -> Request<RegisteredStream> {
+    // SAFETY: the stream is of that device, and the test keeps it.
+    unsafe { RegisteredStream::new(engine, device, ptr::without_provenance_mut(stream)) }
 }
 
 /// Puts an operation into a stream that a test has made, and keeps until the operation has ended.

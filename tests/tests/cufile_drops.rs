@@ -17,7 +17,7 @@ use std::pin::Pin;
 use proptest::prelude::any;
 use tokio_cufile::{
     AsyncCuFile, CompatMode, CuFileCalls, DeviceBuffer, DevicePart, EngineBuilder, ErrorKind,
-    FileRange, Transfer,
+    FileRange, RegisteredStream, Transfer,
 };
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::{self, by_streams, enqueue};
@@ -89,6 +89,7 @@ struct Storm {
     source: AsyncCuFile,
     target: AsyncCuFile,
     stream: usize,
+    registered: RegisteredStream,
     slots: Vec<Slot>,
 }
 
@@ -126,10 +127,12 @@ impl Storm {
         for slot in slots.iter().step_by(2) {
             block_on(slot.buffer.register(&bed.engine)).unwrap();
         }
+        let stream = bed.device.user().stream();
         Self {
             source: bed.file("source", &content),
             target: bed.file("target", &vec![0; SLOTS * CELL]),
-            stream: bed.device.user().stream(),
+            registered: block_on(bed.register(stream)).unwrap(),
+            stream,
             content,
             slots,
             draws: Draws(seed),
@@ -256,7 +259,7 @@ impl Storm {
             .collect();
         pattern::assert_same(&written, &models);
         let user = self.bed.device.user();
-        user.synchronize(self.stream);
+        block_on(self.registered.deregister()).unwrap();
         user.destroy(self.stream);
         assert!(self.bed.fired() > 0, "nothing went wrong");
         // Lost writes were meant to be.
@@ -356,6 +359,7 @@ fn no_task_calls_them_for_streams_of_the_engines_own() {
 fn assert_no_task_calls(bed: Bed) {
     let content = pattern::bytes(1, CELL);
     fs::write(bed.path("file"), &content).unwrap();
+    let registered = block_on(bed.register(0)).unwrap();
     let before = bed.device.stats().elsewhere;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -386,6 +390,7 @@ fn assert_no_task_calls(bed: Bed) {
         runtime.block_on(task).unwrap();
     }
     until(|| bed.engine.stats().operations_live == 0);
+    runtime.block_on(registered.deregister()).unwrap();
     assert_eq!(bed.device.stats().elsewhere, before);
     drop((runtime, engine));
     bed.end();

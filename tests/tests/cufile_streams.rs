@@ -65,6 +65,7 @@ fn many_wait_in_a_stream_and_run_in_order() {
     let Some(held) = Held::shared(&home) else {
         return;
     };
+    let registered = block_on(held.bed.register(held.stream)).unwrap();
     let mut buffer = held.bed.buffer(&[0xee; LEN]);
     let mut in_stream = Vec::new();
     for index in 0..4 {
@@ -78,6 +79,7 @@ fn many_wait_in_a_stream_and_run_in_order() {
         block_on(one).unwrap();
     }
     pattern::assert_same(&held.bed.content(buffer), &content());
+    block_on(registered.deregister()).unwrap();
     held.end();
 }
 
@@ -133,6 +135,7 @@ fn dropped_in_the_stream_its_memory_stays_until_the_stream_has_passed() {
     let Some(held) = Held::shared(&home) else {
         return;
     };
+    let registered = block_on(held.bed.register(held.stream)).unwrap();
     let buffer = held.bed.buffer(&[0xee; LEN]);
     let address = buffer.address();
     let frees = held.bed.device.calls("cuMemFree_v2");
@@ -147,6 +150,7 @@ fn dropped_in_the_stream_its_memory_stays_until_the_stream_has_passed() {
     block_on(held.file.sync_data()).unwrap();
     until(|| held.bed.device.calls("cuMemFree_v2") == frees + 2);
     assert_eq!(fs::read(held.file.path()).unwrap()[LEN..], [0x44; LEN]);
+    block_on(registered.deregister()).unwrap();
     held.end();
 }
 

@@ -137,6 +137,7 @@ fn a_full_stream_holds_up_a_worker_and_no_task() {
     let held = Held::new(Bed::new(&here, |builder| {
         builder.quiet_limit(LIMIT).num_threads(5)
     }));
+    let registered = block_on(held.bed.register(held.stream)).unwrap();
     let mut buffer = held.bed.buffer(&[0xee; LEN]);
     let address = buffer.address();
     let mut make = |index: usize| {
@@ -161,6 +162,8 @@ fn a_full_stream_holds_up_a_worker_and_no_task() {
     }
     until(|| held.bed.engine.stats().stray_completions == 1);
     pattern::assert_same(&held.bed.device.peek(address, LEN), &content());
+    // The one that was given up has ended as well.
+    block_on(registered.deregister()).unwrap();
     assert_eq!(block_on(held.bed.engine.shutdown()).quarantined, 1);
     held.bed.cufile.assert_no_harm();
     held.bed.device.assert_no_harm();

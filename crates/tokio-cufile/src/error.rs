@@ -51,9 +51,10 @@ pub enum ErrorKind {
     ShuttingDown,
     /// It could not be proved that the hardware is done with the memory: the memory is leaked.
     Quarantined,
-    /// The buffer is lent out: a part of it is still in flight or held.
+    /// The buffer is lent out: a part of it is still in flight or held. Or the CUDA stream takes no
+    /// operation of cuFile's, or no registration, as long as it has one.
     Busy,
-    /// The buffer or the file belongs to another engine.
+    /// The buffer, the file or the registration of the CUDA stream belongs to another engine.
     WrongEngine,
     /// More operations wait than the engine admits; try again later.
     QueueFull,
@@ -98,7 +99,7 @@ impl ErrorKind {
             Self::DeadlineExceeded => "deadline exceeded",
             Self::ShuttingDown => "engine shutting down",
             Self::Quarantined => "quarantined",
-            Self::Busy => "buffer busy",
+            Self::Busy => "busy",
             Self::WrongEngine => "wrong engine",
             Self::QueueFull => "queue full",
             Self::NoCapacity => "no capacity left",
@@ -168,6 +169,8 @@ pub enum Operation {
     Devices,
     /// Recording a CUDA event.
     Event,
+    /// Registering a CUDA stream with cuFile, or the end of that.
+    Stream,
     /// Opening libcufile: `cufile`.
     CuFile,
 }
@@ -187,6 +190,7 @@ impl fmt::Display for Operation {
             Self::Close => "close",
             Self::Devices => "devices",
             Self::Event => "event",
+            Self::Stream => "stream",
             Self::CuFile => "cufile",
         })
     }

@@ -28,6 +28,7 @@
 //! | use slices of cudarc's | `LentSlice`, with the feature `cudarc` |
 //! | begin once a kernel is done with the memory | [`CudaEvent`], [`Transfer::after`] |
 //! | put an operation between kernels in a CUDA stream | [`Transfer::enqueue_on`] |
+//! | have several operations in one CUDA stream | [`RegisteredStream`] |
 //! | read into one buffer from many tasks | [`HostBuffer::part`], [`DeviceBuffer::part`] |
 //! | bound the wait | [`Transfer::deadline`], [`Transfer::cancel_handle`], or drop the future |
 //! | put a request before bulk loads | [`Transfer::priority`] |
@@ -69,7 +70,7 @@ pub use config::{
 #[cfg(feature = "cudarc")]
 pub use cuda::LentSlice;
 pub use cuda::{CudaEvent, DeviceInfo};
-pub use cufile::{CuFileInfo, CuFileSetting, CuFileSource};
+pub use cufile::{CuFileInfo, CuFileSetting, CuFileSource, RegisteredStream};
 pub use digest::{Digest, DigestKind, Digests};
 pub use engine::{Engine, EngineBuilder, ShutdownReport};
 pub use error::{Error, ErrorKind, Operation, Result, VendorCode};

@@ -19,26 +19,29 @@ use tokio::sync::oneshot;
 
 use super::leaving::{InUse, Purpose};
 use super::part::{CufilePart, Lost, SoFar, error_of, is_passing};
+use super::places::Queued;
 use super::registration::Registration;
-use super::session::Queued;
 use super::streams::OwnStream;
 use super::workers::{Inbox, Rest};
 use crate::compat::DeviceSide;
 use crate::cuda::{Device, Event, Watched};
 use crate::engine::{Model, PartReport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::EngineId;
 use crate::plan::Kind;
 use crate::receipt::DataPath;
 use crate::stats::Counters;
 
-/// From then on it is asked whether an operation in one of the engine's streams was given up: to ask
-/// takes the scheduler's lock.
+/// From then on it is asked whether an operation in a stream was given up: to ask takes the scheduler's
+/// lock.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The user's stream that an operation is put into, and who waits for that.
 #[derive(Debug)]
 pub(crate) struct InStream {
     stream: Stream,
+    /// Whose operation it is.
+    engine: EngineId,
     /// Bytes of the budget that the operation takes, however long it is: it has no memory but the
     /// user's.
     bytes_max: u64,
@@ -47,10 +50,15 @@ pub(crate) struct InStream {
 
 impl InStream {
     /// And the end that resolves when the operation is in the stream, or will never be.
-    pub(crate) fn new(stream: Stream, bytes_max: usize) -> (Arc<Self>, oneshot::Receiver<()>) {
+    pub(crate) fn new(
+        stream: Stream,
+        engine: EngineId,
+        bytes_max: usize,
+    ) -> (Arc<Self>, oneshot::Receiver<()>) {
         let (told, enqueued) = oneshot::channel();
         let into = Self {
             stream,
+            engine,
             bytes_max: bytes_max as u64,
             told: Mutex::new(Some(told)),
         };
@@ -128,9 +136,10 @@ enum Then {
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else {
+        let Some(mut held) = self.held.take() else {
             return;
         };
+        held.queued.give_up();
         let Held {
             ticket,
             part,
@@ -228,10 +237,11 @@ struct Ready {
 
 impl Whose {
     fn ready(self, part: &CufilePart, place: &Place) -> Result<Ready> {
+        let places = place.registration.session().places();
         Ok(match self {
             Self::User(user) => Ready {
                 stream: user.stream,
-                queued: place.registration.session().queue(),
+                queued: places.take_in(user.stream, user.engine)?,
                 then: Then::Users {
                     expected: part.expected()?,
                 },
@@ -289,7 +299,7 @@ impl Underway {
             Then::Users { .. } => None,
         };
         let registration = &place.registration;
-        let _turn = registration.session().submitting(stream);
+        let _turn = registration.session().places().turn(stream);
         let file = registration.handle();
         let library = registration.session().library().call(Purpose::Stream);
         held.in_use = Some(library.goes_on());
@@ -432,16 +442,16 @@ impl Underway {
 
 impl Watched for Underway {
     fn look(&mut self, device: &Device) -> bool {
-        let Some(held) = &self.held else {
+        let Some(held) = &mut self.held else {
             return true;
         };
         match held.event.is_complete() {
             Ok(false) => {
-                if let Then::Rest(stream, _) = &held.then
-                    && self.asked_at.elapsed() > LATE
-                    && held.ticket.is_given_up()
-                {
-                    stream.give_up();
+                if self.asked_at.elapsed() > LATE && held.ticket.is_given_up() {
+                    match &held.then {
+                        Then::Users { .. } => held.queued.give_up(),
+                        Then::Rest(stream, _) => stream.give_up(),
+                    }
                 }
                 false
             }

@@ -13,6 +13,8 @@
 //! | `pinned` | device memory as cuFile knows it |
 //! | `part` | one part of a read or a write, by cuFile's calls |
 //! | `in_stream` | one part in a CUDA stream, a user's or the engine's own |
+//! | `places` | how many operations a stream takes, and who is putting one there |
+//! | `registered_stream` | users' streams that cuFile was told of |
 //! | `streams` | the engine's own streams |
 //! | `proof` | which way bytes went, as far as it can be seen |
 //! | `workers` | the threads |
@@ -28,7 +30,9 @@ mod leaving;
 mod opening;
 mod part;
 mod pinned;
+mod places;
 mod proof;
+mod registered_stream;
 mod registration;
 mod session;
 mod streams;
@@ -46,6 +50,7 @@ use self::given::Given;
 pub(crate) use self::in_stream::InStream;
 pub(crate) use self::part::CufilePart;
 pub(crate) use self::pinned::BufRegistration;
+pub use self::registered_stream::RegisteredStream;
 pub(crate) use self::registration::{Registered, Registration};
 pub(crate) use self::session::Session;
 use self::watched::watched;

@@ -5,14 +5,12 @@
 )]
 
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use nvidia_dl::Search;
-use nvidia_dl::cuda::Stream;
 use nvidia_dl::cufile::Library;
 
 use super::Absent;
@@ -21,6 +19,7 @@ use super::given::Given;
 use super::leaving::{Guarded, Purpose};
 use super::opening::{Facts, Opened, Opening};
 use super::pinned::Pinned;
+use super::places::Places;
 use super::proof::Proof;
 use super::watched::watched;
 use crate::config::{CuFileConfig, CuFileStats};
@@ -87,22 +86,7 @@ pub(crate) struct Session {
     facts: Facts,
     proof: Proof,
     pinned: Pinned,
-    in_streams: Arc<AtomicUsize>,
-    /// Who puts something into a stream; a stream always has the same one of them.
-    submitting: [Mutex<()>; SUBMITTERS_MAX],
-}
-
-/// Streams into which something can be put at the same time.
-const SUBMITTERS_MAX: usize = 16;
-
-/// The place of one operation that is in a stream, whoever put it there.
-#[derive(Debug)]
-pub(super) struct Queued(Arc<AtomicUsize>);
-
-impl Drop for Queued {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    places: Arc<Places>,
 }
 
 impl Session {
@@ -154,8 +138,7 @@ impl Session {
             facts,
             proof,
             pinned: Pinned::default(),
-            in_streams: Arc::default(),
-            submitting: Default::default(),
+            places: Arc::default(),
         });
         process.open = Some((fixed, session.facts.ours.clone()));
         process.session = Arc::downgrade(&session);
@@ -237,31 +220,9 @@ impl Session {
         self.facts.streams.as_ref().copied().map_err(String::as_str)
     }
 
-    /// The turn to put something into a stream: with two threads at it, the library's list of what is
-    /// in the stream and the stream itself come to differ in their order, and an assertion of the
-    /// library's ends the process (seen with 1.15 and 1.20). Blocks as long as somebody else's call.
-    pub(super) fn submitting(&self, stream: Stream) -> MutexGuard<'_, ()> {
-        let mut hasher = DefaultHasher::new();
-        stream.hash(&mut hasher);
-        let index = usize::try_from(hasher.finish() % SUBMITTERS_MAX as u64).unwrap_or(0);
-        // It guards no data.
-        self.submitting[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a place among the operations in streams.
-    pub(super) fn queue(&self) -> Queued {
-        self.in_streams.fetch_add(1, Ordering::Relaxed);
-        Queued(Arc::clone(&self.in_streams))
-    }
-
-    /// The same, unless there are `max` of them.
-    pub(super) fn queue_below(&self, max: usize) -> Option<Queued> {
-        let one_more = |places: usize| (places < max).then_some(places + 1);
-        let (on_success, on_failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        let counted = (self.in_streams).fetch_update(on_success, on_failure, one_more);
-        counted.ok().map(|_| Queued(Arc::clone(&self.in_streams)))
+    /// What cuFile has in streams.
+    pub(super) const fn places(&self) -> &Arc<Places> {
+        &self.places
     }
 
     /// The library and its version, for people.

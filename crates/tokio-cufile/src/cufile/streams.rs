@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvidia_dl::cuda;
-use nvidia_dl::cufile::StreamRegisterFlags;
+use nvidia_dl::cufile::{CufileError, StreamRegisterFlags};
 
 use super::leaving::Purpose;
 use super::part::CufilePart;
-use super::session::{Queued, Session};
+use super::places::Queued;
+use super::session::Session;
 use crate::cuda::{Device, Stream};
 use crate::error::Result;
 
@@ -39,8 +40,10 @@ impl Streams {
     pub(super) fn choose(&self, part: &CufilePart) -> Option<(Arc<OwnStream>, Queued)> {
         let device = part.device.as_ref().filter(|_| part.may_be_streamed())?;
         let registration = part.registration().ok()?;
-        let queued = registration.session().queue_below(QUEUED_MAX)?;
-        let stream = self.stream(device.device(), registration.session())?;
+        let session = registration.session();
+        let stream = self.stream(device.device(), session)?;
+        let places = session.places();
+        let queued = places.take(stream.raw, stream.is_registered, QUEUED_MAX)?;
         Some((stream, queued))
     }
 
@@ -93,14 +96,17 @@ impl OwnStream {
         device.bind()?;
         let stream = Stream::new(device)?;
         let raw = stream.raw();
-        // Where bytes do not go directly a process with registered streams may crash at its exit
-        // (reported, 12.9), and there is nothing to be gained.
-        let is_registered = session.expects_direct().is_ok() && register(session, raw);
+        // SAFETY: the stream is alive, and deregistered before it is destroyed: in this value's drop.
+        let registered = unsafe { register(session, raw) };
+        if let Err(error) = &registered {
+            // With one operation at a time it takes others too.
+            tracing::debug!(%error, "a stream is used without being registered");
+        }
         Ok(Self {
             session: Arc::clone(session),
             stream: Some(stream),
             raw,
-            is_registered,
+            is_registered: registered.is_ok(),
             is_stuck: AtomicBool::new(false),
             submitters: AtomicUsize::new(0),
         })
@@ -143,20 +149,22 @@ impl Drop for Submitting<'_> {
     }
 }
 
-/// Whether cuFile knows the stream now. It takes others too.
-fn register(session: &Session, stream: cuda::Stream) -> bool {
+/// Tells cuFile of a stream, on a thread that has its context bound.
+///
+/// # Safety
+///
+/// The stream is alive, and deregistered before it is destroyed.
+pub(super) unsafe fn register(
+    session: &Session,
+    stream: cuda::Stream,
+) -> std::result::Result<(), CufileError> {
     // Nothing in the cells of an operation is changed.
     let flags = StreamRegisterFlags::FIXED_BUF_OFFSET
         | StreamRegisterFlags::FIXED_FILE_OFFSET
         | StreamRegisterFlags::FIXED_FILE_SIZE;
     let library = session.library().call(Purpose::Stream);
-    // SAFETY: the stream is alive, and deregistered before it is destroyed: in the drop of its owner.
-    let registered = unsafe { library.stream_register(stream, flags) };
-    drop(library);
-    if let Err(error) = &registered {
-        tracing::debug!(%error, "a stream is used without being registered");
-    }
-    registered.is_ok()
+    // SAFETY: as the caller vouches.
+    unsafe { library.stream_register(stream, flags) }
 }
 
 impl Drop for OwnStream {

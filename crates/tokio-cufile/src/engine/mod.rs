@@ -104,6 +104,11 @@ impl Shared {
         !self.mark.is_here()
     }
 
+    /// Set once everything has settled after a shutdown, or after the last handle.
+    pub(crate) fn when_ended(&self) -> watch::Receiver<bool> {
+        self.ended.clone()
+    }
+
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.is_forked() {
             let reason = "the engine belongs to the process that built it";

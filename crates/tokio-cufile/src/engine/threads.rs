@@ -176,4 +176,6 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cu
         bells.disposal.wait(None);
     }
     bells.end_alarm();
+    // Of those that have not seen that it ends. Who gives something later looks again (`Disposed`).
+    core.dispose();
 }

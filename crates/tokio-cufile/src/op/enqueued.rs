@@ -37,6 +37,10 @@ impl<B: IoBuf> Transfer<B> {
     /// have to be written outside of the stream. The path of its bytes cannot be told: it has no
     /// window of its own, and the receipt says `cufile-unverified`.
     ///
+    /// A stream that is not a [`RegisteredStream`](crate::RegisteredStream) takes one operation of cuFile's at a
+    /// time, and refuses the next until that has ended: with two, libcufile corrupts the memory of the process
+    /// (seen with 1.15 and 1.20).
+    ///
     /// Until the stream has passed it, it takes a place among the parts that the engine has in flight
     /// ([`num_threads`](crate::Config::num_threads) and, with a ring,
     /// [`queue_depth`](crate::Config::queue_depth) together), and a thread as long as the stream is full.
@@ -54,6 +58,8 @@ impl<B: IoBuf> Transfer<B> {
     /// `Unsupported` where cuFile does not serve the file, with the reason; for host memory, many
     /// ranges, digests; and for a libcufile before 1.7. `InvalidInput` for the limits above and for the
     /// per-thread default stream (`CU_STREAM_PER_THREAD`). `PathRefused` where a path is required.
+    /// `Busy` where cuFile has an operation in the stream and it is not registered, or is being registered or
+    /// deregistered; `WrongEngine` where another engine has registered it.
     /// The error gives the buffer back. A transfer that stops before the end of the file, or a write
     /// that is short, is an `Io` error: what follows in the stream has run by then.
     ///
@@ -67,8 +73,8 @@ impl<B: IoBuf> Transfer<B> {
     pub unsafe fn enqueue_on(mut self, stream: *mut c_void) -> Enqueue<B> {
         let pending = self.pending.take();
         let pending = pending.expect("`enqueue_on` is called before the operation is started");
-        let bytes_max = self.engine.config.task_size;
-        let (into, enqueued) = cufile::InStream::new(Stream::from_raw(stream), bytes_max);
+        let (id, bytes_max) = (self.engine.id, self.engine.config.task_size);
+        let (into, enqueued) = cufile::InStream::new(Stream::from_raw(stream), id, bytes_max);
         let pending = pending.and_then(|mut pending| {
             if is_per_thread(stream) {
                 let reason = "the per-thread default stream is another one on the engine's threads";
