@@ -6,6 +6,8 @@
 )]
 
 use std::ffi::c_void;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sim_common::Rng;
@@ -15,9 +17,9 @@ use crate::code::{Fail, Result};
 use crate::cuda;
 use crate::driver;
 use crate::faults::script::{Place, Subject};
-use crate::state::{State, caught};
+use crate::state::{State, caught, crash};
 use crate::stats::By;
-use crate::transfer::{self, InFlight, Request};
+use crate::transfer::{self, InFlight, PAGE, Request};
 
 /// The four numbers of a request, wherever its caller keeps them.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,101 @@ struct Queued {
     stream: usize,
     path: String,
     in_flight: InFlight,
+    unaligned: Option<Unaligned>,
+}
+
+/// A thread is in a call for a stream while this is kept.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    state: &'static State,
+    stream: usize,
+}
+
+impl Entered {
+    /// The call begins, and stays for a moment at times, so that calls that can overlap do. Ends the
+    /// process where another one has not returned.
+    pub(crate) fn new(state: &'static State, stream: usize) -> Self {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let is_first = lock(&state.inner).entered.insert(stream);
+        if !is_first {
+            // Measured: `putStreamOp: Assertion 'tmp == sinfo' failed`.
+            crash(format_args!("two calls at once for the stream {stream:#x}"));
+        }
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let mut rng = Rng::new(state.settings.seed, call);
+        if rng.below(4) == 0 {
+            monitor::pause(Duration::from_micros(rng.below(100)));
+        }
+        Self { state, stream }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        lock(&self.state.inner).entered.remove(&self.stream);
+    }
+}
+
+/// A read that is not wholly aligned is outstanding while this is kept.
+#[derive(Debug)]
+struct Unaligned(&'static State);
+
+impl Unaligned {
+    /// `None` for what does no harm beside others.
+    fn of(state: &'static State, base: usize, cells: &Cells, write: bool) -> Option<Self> {
+        let request = cells.read();
+        let address = base.wrapping_add_signed(isize::try_from(request.buf_offset).unwrap_or(0));
+        let is_aligned = [address, request.len]
+            .iter()
+            .all(|at| at.is_multiple_of(PAGE))
+            && request.file_offset.trailing_zeros() >= PAGE.trailing_zeros();
+        if write || is_aligned {
+            return None;
+        }
+        let mut inner = lock(&state.inner);
+        inner.unaligned_reads += 1;
+        let others = inner.unaligned_reads - 1;
+        drop(inner);
+        if others > 0 {
+            let what = format_args!(
+                "a read of {} bytes from {} to {address:#x} was put into a stream beside {others} \
+                 others that are not aligned",
+                request.len, request.file_offset
+            );
+            caught(&state.counts.unaligned_together, what);
+        }
+        Some(Self(state))
+    }
+}
+
+impl Drop for Unaligned {
+    fn drop(&mut self) {
+        lock(&self.0.inner).unaligned_reads -= 1;
+    }
+}
+
+/// What is in the cells of a request.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    len: usize,
+    file_offset: i64,
+    buf_offset: i64,
+}
+
+impl Cells {
+    fn read(&self) -> Numbers {
+        // SAFETY: the cells live until the stream has passed, by the contract of the call.
+        let len = unsafe { self.len.read_volatile() };
+        // SAFETY: as above.
+        let file_offset = unsafe { self.file_offset.read_volatile() };
+        // SAFETY: as above.
+        let buf_offset = unsafe { self.buf_offset.read_volatile() };
+        Numbers {
+            len,
+            file_offset,
+            buf_offset,
+        }
+    }
 }
 
 /// Puts a request into a stream, and holds its caller up where that is full.
@@ -49,6 +146,7 @@ pub(crate) fn submit(
     let cuda = cuda::get().ok_or(Fail::Code(crate::code::INTERNAL_ERROR))?;
     cuda.context()?;
     driver::open_if_needed(state)?;
+    start_helper();
     wait_for_room(state, stream);
     let queued = Box::new(Queued {
         state,
@@ -59,6 +157,7 @@ pub(crate) fn submit(
         stream,
         path: transfer::path(state, handle),
         in_flight: InFlight::new(state, handle, base),
+        unaligned: Unaligned::of(state, base, &cells, write),
     });
     lock(&state.inner)
         .streams
@@ -76,6 +175,19 @@ pub(crate) fn submit(
     put
 }
 
+/// The library has threads of its own from its first request in a stream on, which stay, and have the
+/// name of the thread that made it.
+fn start_helper() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let stay = || loop {
+            std::thread::park();
+        };
+        // Without a name of its own it has this thread's. It does nothing, so it may be missing.
+        let _ = std::thread::Builder::new().spawn(stay);
+    });
+}
+
 fn wait_for_room(state: &State, stream: usize) {
     let has_room = || {
         let inner = lock(&state.inner);
@@ -87,7 +199,7 @@ fn wait_for_room(state: &State, stream: usize) {
     };
     if !has_room() {
         let counter = &state.counts.blocked_submissions;
-        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         monitor::wait(has_room);
     }
 }
@@ -101,20 +213,20 @@ fn leave(state: &State, stream: usize) {
 
 unsafe extern "C" fn run(argument: *mut c_void, turn: i32) {
     // SAFETY: made by `submit`, and given once.
-    let queued = unsafe { Box::from_raw(argument.cast::<Queued>()) };
+    let mut queued = unsafe { Box::from_raw(argument.cast::<Queued>()) };
     let (state, stream) = (queued.state, queued.stream);
     if turn == 1 {
         queued.execute();
     } else {
         let counter = &state.counts.abandoned;
-        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
     }
     drop(queued);
     leave(state, stream);
 }
 
 impl Queued {
-    fn execute(&self) {
+    fn execute(&mut self) {
         let subject = if self.write {
             Subject::Write
         } else {
@@ -134,17 +246,18 @@ impl Queued {
             Err(fail) => fail.negated(),
         };
         self.delay();
+        // Before the count is there: whoever sees it may submit the next one.
+        self.unaligned = None;
         // SAFETY: the cell lives until the stream has passed, by the contract of the call.
         unsafe { self.cells.done.write_volatile(told) };
     }
 
     fn request(&self) -> Request {
-        // SAFETY: the cells live until the stream has passed, by the contract of the call.
-        let len = unsafe { self.cells.len.read_volatile() };
-        // SAFETY: as above.
-        let file_offset = unsafe { self.cells.file_offset.read_volatile() };
-        // SAFETY: as above.
-        let buf_offset = unsafe { self.cells.buf_offset.read_volatile() };
+        let Numbers {
+            len,
+            file_offset,
+            buf_offset,
+        } = self.cells.read();
         Request {
             handle: self.handle,
             base: self.base,
