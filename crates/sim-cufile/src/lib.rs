@@ -15,7 +15,7 @@
 //! | parameters of a request in a stream | are read when its turn has come. A count is written later than the bytes. A stream that is full holds its submitter up |
 //! | memory that is not registered | will do, but in a stream only from its start |
 //! | two calls at once for one stream | end the process; a call stays inside for a moment at times, so that it is seen |
-//! | reads in streams that are not wholly aligned | by length, offset in the file or address, to 4096 bytes, do harm where one is put into any stream while another is outstanding: counted and named. One at a time does none, nor do writes |
+//! | a stream that is not registered | takes one request at a time: a second one beside it corrupts the heap of the process in the real library; here it is counted and named |
 //! | threads | from the first request in a stream on the process has one more, of the name of the thread that made it. The real library has a few |
 //! | a registered file | is opened by the path of its descriptor, and that is kept until it is deregistered; a file that was deleted is refused with 5031. Which access the real library asks for is not known; here, that of the descriptor |
 //! | a write to a file for reading | is -1 with `EPERM` on 1.15, and 5019 from 1.16 on; measured were 1.15 and 1.20, and in between it is not known |

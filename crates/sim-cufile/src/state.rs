@@ -37,8 +37,6 @@ pub(crate) struct Inner {
     pub(crate) streams: BTreeMap<usize, StreamUse>,
     /// The streams that a thread is putting a request into.
     pub(crate) entered: BTreeSet<usize>,
-    /// Reads in streams that are not wholly aligned, and not done.
-    pub(crate) unaligned_reads: usize,
     pub(crate) params: Params,
     pub(crate) level: i32,
     pub(crate) is_counting: bool,
@@ -109,9 +107,9 @@ counts! {
     blocked_submissions,
     /// Calls of threads whose names do not begin with `cufile-`: no harm in themselves.
     elsewhere,
-    /// Reads that are not wholly aligned, put into a stream while another one was outstanding: the
-    /// real library would have written where it may not.
-    unaligned_together,
+    /// Requests in a stream that is not registered, beside others: the real library would have written
+    /// where it may not.
+    unregistered_together,
 }
 
 /// The state, where the simulation was asked for.
@@ -160,7 +158,6 @@ impl State {
                 buffers: BTreeMap::new(),
                 streams: BTreeMap::new(),
                 entered: BTreeSet::new(),
-                unaligned_reads: 0,
                 params,
                 level: 0,
                 is_counting: false,

@@ -19,7 +19,7 @@ use crate::driver;
 use crate::faults::script::{Place, Subject};
 use crate::state::{State, caught, crash};
 use crate::stats::By;
-use crate::transfer::{self, InFlight, PAGE, Request};
+use crate::transfer::{self, InFlight, Request};
 
 /// The four numbers of a request, wherever its caller keeps them.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,6 @@ struct Queued {
     stream: usize,
     path: String,
     in_flight: InFlight,
-    unaligned: Option<Unaligned>,
 }
 
 /// A thread is in a call for a stream while this is kept.
@@ -71,44 +70,6 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         lock(&self.state.inner).entered.remove(&self.stream);
-    }
-}
-
-/// A read that is not wholly aligned is outstanding while this is kept.
-#[derive(Debug)]
-struct Unaligned(&'static State);
-
-impl Unaligned {
-    /// `None` for what does no harm beside others.
-    fn of(state: &'static State, base: usize, cells: &Cells, write: bool) -> Option<Self> {
-        let request = cells.read();
-        let address = base.wrapping_add_signed(isize::try_from(request.buf_offset).unwrap_or(0));
-        let is_aligned = [address, request.len]
-            .iter()
-            .all(|at| at.is_multiple_of(PAGE))
-            && request.file_offset.trailing_zeros() >= PAGE.trailing_zeros();
-        if write || is_aligned {
-            return None;
-        }
-        let mut inner = lock(&state.inner);
-        inner.unaligned_reads += 1;
-        let others = inner.unaligned_reads - 1;
-        drop(inner);
-        if others > 0 {
-            let what = format_args!(
-                "a read of {} bytes from {} to {address:#x} was put into a stream beside {others} \
-                 others that are not aligned",
-                request.len, request.file_offset
-            );
-            caught(&state.counts.unaligned_together, what);
-        }
-        Some(Self(state))
-    }
-}
-
-impl Drop for Unaligned {
-    fn drop(&mut self) {
-        lock(&self.0.inner).unaligned_reads -= 1;
     }
 }
 
@@ -157,13 +118,8 @@ pub(crate) fn submit(
         stream,
         path: transfer::path(state, handle),
         in_flight: InFlight::new(state, handle, base),
-        unaligned: Unaligned::of(state, base, &cells, write),
     });
-    lock(&state.inner)
-        .streams
-        .entry(stream)
-        .or_default()
-        .in_flight += 1;
+    enter(state, stream);
     let argument = Box::into_raw(queued);
     // SAFETY: `run` takes the box back, once.
     let put = unsafe { cuda.enqueue(stream, run, argument.cast()) };
@@ -201,6 +157,24 @@ fn wait_for_room(state: &State, stream: usize) {
         let counter = &state.counts.blocked_submissions;
         counter.fetch_add(1, Ordering::Relaxed);
         monitor::wait(has_room);
+    }
+}
+
+/// One more in a stream. With another in it, the real library corrupts the heap where it was not told
+/// of the stream.
+fn enter(state: &State, stream: usize) {
+    let (others, is_registered) = {
+        let mut inner = lock(&state.inner);
+        let used = inner.streams.entry(stream).or_default();
+        used.in_flight += 1;
+        (used.in_flight - 1, used.is_registered)
+    };
+    if others > 0 && !is_registered {
+        let what = format_args!(
+            "a request was put into the stream {stream:#x}, which is not registered, beside {others} \
+             others"
+        );
+        caught(&state.counts.unregistered_together, what);
     }
 }
 
@@ -246,8 +220,6 @@ impl Queued {
             Err(fail) => fail.negated(),
         };
         self.delay();
-        // Before the count is there: whoever sees it may submit the next one.
-        self.unaligned = None;
         // SAFETY: the cell lives until the stream has passed, by the contract of the call.
         unsafe { self.cells.done.write_volatile(told) };
     }

@@ -8,7 +8,7 @@ mod support;
 use std::os::unix::process::ExitStatusExt;
 
 use nvidia_dl::cuda::{DevicePtr, Stream};
-use nvidia_dl::cufile::{Cells, FileHandle};
+use nvidia_dl::cufile::{Cells, FileHandle, StreamRegisterFlags};
 use support::{Sims, cells, done, file, sims};
 use xtask::again::{self, is_again, printed, succeeds};
 
@@ -66,84 +66,58 @@ fn fill_and_submit_more(is_same: bool) {
 }
 
 #[test]
-fn reads_that_are_not_wholly_aligned_do_harm_beside_one_another_only() {
-    const NAME: &str = "reads_that_are_not_wholly_aligned_do_harm_beside_one_another_only";
+fn requests_beside_one_another_do_harm_in_a_stream_that_is_not_registered() {
+    const NAME: &str = "requests_beside_one_another_do_harm_in_a_stream_that_is_not_registered";
     if is_again() {
         return beside_one_another();
     }
     let text = succeeds(NAME, &[]);
-    assert_eq!(text.matches("was put into a stream beside").count(), 3);
+    assert_eq!(text.matches("which is not registered, beside").count(), 3);
     // Where it was asked for, it ends the process.
     let output = again::run(NAME, &[("TOKIO_CUFILE_SIM_ABORT", "1")]);
     let text = printed(&output);
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
-    assert_eq!(text.matches("was put into a stream beside").count(), 1);
+    assert_eq!(text.matches("which is not registered, beside").count(), 1);
 }
 
-/// A file, memory, and streams to put reads into.
-struct Rig {
-    sims: &'static Sims,
-    streams: [Stream; 2],
-    handle: FileHandle,
-    memory: DevicePtr,
-}
-
-impl Rig {
-    /// Puts reads of length, offset in the file and in the memory into the streams in turn, all
-    /// outstanding at once, and gives how often harm is counted by then.
-    fn together(&self, all: &[(usize, u64, usize)]) -> u64 {
-        self.sims.faults("@read:never");
-        let streams = self.streams.iter().cycle();
-        for (&(len, at, within), &stream) in all.iter().zip(streams) {
-            self.sims
-                .put(stream, self.handle, self.memory, cells(len, at, within));
-        }
-        self.sims.clear();
-        for stream in self.streams {
-            self.sims.synchronize(stream);
-        }
-        self.sims.stats().unaligned_together
+/// Puts so many reads into a stream, all outstanding at once, and gives how often harm is counted by
+/// then.
+fn together(
+    sims: &Sims,
+    (handle, memory): (FileHandle, DevicePtr),
+    stream: Stream,
+    count: usize,
+) -> u64 {
+    sims.faults("@read:never");
+    for _ in 0..count {
+        sims.put(stream, handle, memory, cells(LEN, 0, 0));
     }
+    sims.clear();
+    sims.synchronize(stream);
+    sims.stats().unregistered_together
 }
 
 fn beside_one_another() {
     let sims = sims();
-    let (file, memory) = (file(&[7; 2 * LEN]), sims.memory(2 * LEN + PAGE));
-    // The driver aligns it to less than a page.
-    let to_page = memory.0.next_multiple_of(PAGE as u64) - memory.0;
-    let memory = memory.checked_add(to_page).expect("an address");
-    sims.register_buffer(memory, 2 * LEN).expect("registered");
-    let rig = Rig {
-        sims,
-        streams: [sims.stream(), sims.stream()],
-        handle: sims.register(file.as_file()),
-        memory,
+    let (file, memory) = (file(&[7; LEN]), sims.memory(LEN));
+    let what = (sims.register(file.as_file()), memory);
+    let (known, other) = (sims.stream(), sims.stream());
+    // SAFETY: the stream is alive, and deregistered at the end.
+    let registered = unsafe {
+        sims.library
+            .stream_register(known, StreamRegisterFlags::FIXED_BUF_OFFSET)
     };
-    let whole = (LEN, 0, 0);
-    let (odd_len, odd_at, odd_within) = ((LEN - 1, 0, 0), (LEN, 1, 0), (LEN, 0, 1));
-    assert_eq!(rig.together(&[whole; 4]), 0, "all are aligned");
-    for odd in [odd_len, odd_at, odd_within] {
-        let alone = [whole, odd, whole];
-        assert_eq!(rig.together(&alone), 0, "one at a time: {odd:?}");
+    registered.expect("registered");
+    assert_eq!(together(sims, what, known, 9), 0);
+    for _ in 0..3 {
+        assert_eq!(together(sims, what, other, 1), 0, "one after the other");
     }
-    // Another stream's counts as well.
-    assert_eq!(rig.together(&[odd_len, odd_at]), 1);
-    assert_eq!(rig.together(&[odd_within, whole, odd_within]), 2);
-    // What is no read does not count.
-    let writes = [0; 2].map(|_| cells(LEN - 1, 1, 1));
-    sims.faults("@write:never");
-    for (stream, numbers) in rig.streams.into_iter().zip(writes) {
-        // SAFETY: the cells and the memory stay until the test ends.
-        let put = unsafe {
-            sims.library
-                .write_async(rig.handle, memory.as_void(), numbers, stream)
-        };
-        put.expect("it is in the stream");
-    }
-    assert_eq!(rig.together(&[odd_at]), 2);
-    // And one of the last kind, beside the first: so that the counter is seen to go on.
-    assert_eq!(rig.together(&[odd_at, odd_len]), 3);
-    sims.deregister(rig.handle);
+    assert_eq!(together(sims, what, other, 2), 1);
+    assert_eq!(together(sims, what, other, 3), 3);
+    // SAFETY: nothing is in it.
+    let deregistered = unsafe { sims.library.stream_deregister(known) };
+    deregistered.expect("deregistered");
+    sims.deregister(what.0);
 }
 
 /// As measured: threads of the library's, which have the name of the one that made them.
