@@ -237,6 +237,12 @@ impl Bench {
         self.path(format!("file-{number}"))
     }
 
+    /// Whether files are registered with cuFile, or do not open.
+    #[must_use]
+    pub fn is_strictly_cufile(&self) -> bool {
+        self.setup.subject.compat_mode == CompatMode::Off
+    }
+
     /// The path of bytes that nothing keeps from the settings' way.
     #[must_use]
     pub fn main_path(&self) -> DataPath {

@@ -60,7 +60,7 @@ report! {
     size, calls, rules, faults_fired, opens, files, buffers, streams, freed_buffers, nvidia_fs,
     p2pdma, posix, stale_files, files_ended_in_flight, files_closed_early, buffers_ended_in_flight,
     streams_ended_in_flight, closed_with_files, negative_offsets, abandoned, in_flight_max,
-    blocked_submissions, elsewhere,
+    blocked_submissions, elsewhere, unregistered_together,
 }
 
 impl CufileReport {
@@ -76,6 +76,7 @@ impl CufileReport {
             + self.streams_ended_in_flight
             + self.closed_with_files
             + self.negative_offsets
+            + self.unregistered_together
     }
 
     /// What is registered.

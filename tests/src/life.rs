@@ -74,7 +74,8 @@ pub fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// How many engine threads this process has.
+/// How many engine threads this process has, and threads of libcufile's: once an engine has used that
+/// in streams it has some, for good, which have the name of the engine's thread that made them.
 ///
 /// # Panics
 ///

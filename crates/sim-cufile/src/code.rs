@@ -34,6 +34,7 @@ pub(crate) const DRIVER_ALREADY_OPEN: i32 = 5026;
 pub(crate) const HANDLE_NOT_REGISTERED: i32 = 5027;
 pub(crate) const HANDLE_ALREADY_REGISTERED: i32 = 5028;
 pub(crate) const INTERNAL_ERROR: i32 = 5030;
+pub(crate) const GETNEWFD_FAILED: i32 = 5031;
 pub(crate) const NVFS_SETUP_ERROR: i32 = 5033;
 pub(crate) const GPU_MEMORY_PINNING_FAILED: i32 = 5036;
 pub(crate) const BATCH_FULL: i32 = 5037;

@@ -1,6 +1,5 @@
 //! Opening and closing, files and buffers.
 
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 
@@ -11,7 +10,7 @@ use crate::cuda;
 use crate::os;
 use crate::params;
 use crate::settings::Route;
-use crate::state::{self, Buffer, Inner, Registered, State, caught, say};
+use crate::state::{self, Buffer, Inner, Registered, State, caught, crash};
 use crate::version;
 
 /// What marks a handle; the rest of it is the descriptor's number.
@@ -114,21 +113,17 @@ pub(crate) fn close(state: &State) -> Result {
 /// Every version crashes when the process exits while calls run or streams have requests, and 1.15
 /// also with the library open and statistics at level 3.
 pub(crate) fn end_of_process(state: &State) {
-    let crash = |why: fmt::Arguments<'_>| -> ! {
-        say(format_args!("exit with {why}: the real library crashes"));
-        std::process::abort();
-    };
     let calls = state::calls_inside();
     if calls > 0 {
-        crash(format_args!("{calls} calls running"));
+        crash(format_args!("exit with {calls} calls running"));
     }
     let inner = lock(&state.inner);
     let queued: usize = inner.streams.values().map(|stream| stream.in_flight).sum();
     if queued > 0 {
-        crash(format_args!("{queued} requests in streams"));
+        crash(format_args!("exit with {queued} requests in streams"));
     }
     if version::number() == 1150 && inner.level == 3 && inner.uses > 0 {
-        crash(format_args!("level 3 and the library open"));
+        crash(format_args!("exit with level 3 and the library open"));
     }
 }
 
@@ -160,6 +155,7 @@ pub(crate) fn register_file(state: &State, fd: i32, path: String) -> Result<usiz
         return Err(Fail::Code(code::HANDLE_NOT_REGISTERED));
     }
     open_if_needed(state)?;
+    let own = os::open_again(fd, about.flags).map_err(|_| Fail::Code(code::GETNEWFD_FAILED))?;
     let mut inner = lock(&state.inner);
     if inner.files.contains_key(&fd) {
         return Err(Fail::Code(code::HANDLE_ALREADY_REGISTERED));
@@ -167,6 +163,7 @@ pub(crate) fn register_file(state: &State, fd: i32, path: String) -> Result<usiz
     let registered = Registered {
         identity: about.identity,
         path,
+        _own: own,
         in_flight: 0,
     };
     inner.files.insert(fd, registered);

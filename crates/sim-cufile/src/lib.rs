@@ -14,11 +14,16 @@
 //! | a handle | `0xABABABAB << 32` and the descriptor's number. A request goes to whatever file has the number by then; where that is another one it is counted and named |
 //! | parameters of a request in a stream | are read when its turn has come. A count is written later than the bytes. A stream that is full holds its submitter up |
 //! | memory that is not registered | will do, but in a stream only from its start |
+//! | two calls at once for one stream | end the process; a call stays inside for a moment at times, so that it is seen |
+//! | a stream that is not registered | takes one request at a time: a second one beside it corrupts the heap of the process in the real library; here it is counted and named |
+//! | threads | from the first request in a stream on the process has one more, of the name of the thread that made it. The real library has a few |
+//! | a registered file | is opened by the path of its descriptor, and that is kept until it is deregistered; a file that was deleted is refused with 5031. Which access the real library asks for is not known; here, that of the descriptor |
+//! | a write to a file for reading | is -1 with `EPERM` on 1.15, and 5019 from 1.16 on; measured were 1.15 and 1.20, and in between it is not known |
 //! | a result | -1 with a code in `errno`, the negative of a code, or the negative of an `errno`; beside a success `errno` is dirty, and so is CUDA's code |
 //! | the last close | ends all registrations; later calls open again |
 //! | the log | is made in the current folder, as `SIMULATED-cufile.log`, unless something says otherwise |
 //! | the end of the process | aborts where the real one crashes: while calls run or streams have requests, at a call that comes later, a close among them, and on 1.15 with statistics at level 3 left open. Asked to be told of it when it is opened, and again by its first request |
-//! | misuse | what would read another file, write before a buffer, or end what is in flight is named on the error output, and counted |
+//! | misuse | what would read another file, write before a buffer, or end what is in flight is named on the error output, and counted; `TOKIO_CUFILE_SIM_ABORT=1` makes it fatal |
 //!
 //! There is no `cufile.json`, and no `/proc/driver/nvidia-fs`. Bandwidths, latencies and histograms
 //! are 0. What nvidia-fs does is not simulated, but that it is told to have been taken.
@@ -33,6 +38,7 @@
 //! | `TOKIO_CUFILE_SIM_CUFILE_PATH` | the path that is there: `posix` unless said, `nvidia-fs`, `p2pdma` |
 //! | `TOKIO_CUFILE_SIM_CUFILE_BAR_KB` | KiB of each GPU that can be registered, 16 GiB unless said; more is 5036 |
 //! | `TOKIO_CUFILE_SIM_CUFILE_BACKLOG` | requests that a stream holds before it blocks, 64 unless said |
+//! | `TOKIO_CUFILE_SIM_ABORT` | 1: misuse that is caught ends the process |
 //! | `CUFILE_FORCE_COMPAT_MODE`, `CUFILE_ALLOW_COMPAT_MODE`, `CUFILE_LOGGING_LEVEL`, `CUFILE_LOGFILE_PATH` | as the real library takes them |
 //!
 //! # Faults

@@ -6,6 +6,7 @@
 )]
 
 use std::ffi::{CString, c_void};
+use std::fs::OpenOptions;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -53,6 +54,18 @@ pub(crate) fn about(fd: i32) -> Result<About> {
         flags,
         on_tmpfs: system.f_type == libc::TMPFS_MAGIC,
     })
+}
+
+/// Opens the path that a descriptor has by now, for what the descriptor is open for: not the file of
+/// one that was deleted, whose path names nothing.
+pub(crate) fn open_again(fd: i32, flags: i32) -> io::Result<OwnedFd> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{fd}"))?;
+    let mode = flags & libc::O_ACCMODE;
+    let mut options = OpenOptions::new();
+    options
+        .read(mode != libc::O_WRONLY)
+        .write(mode != libc::O_RDONLY);
+    options.open(path).map(OwnedFd::from)
 }
 
 /// The path of a descriptor, as far as the system knows it.

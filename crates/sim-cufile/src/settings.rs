@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) bar_kb: usize,
     /// Operations that a stream holds before submitting another blocks.
     pub(crate) backlog: usize,
+    /// Misuse that is caught ends the process.
+    pub(crate) abort: bool,
     /// The real library's own variables.
     pub(crate) force_compat: Option<bool>,
     pub(crate) allow_compat: Option<bool>,
@@ -73,6 +75,7 @@ pub(crate) fn read() -> Result<Settings, String> {
         route,
         bar_kb: number("TOKIO_CUFILE_SIM_CUFILE_BAR_KB", 16 << 20)?,
         backlog: number("TOKIO_CUFILE_SIM_CUFILE_BACKLOG", 64)?,
+        abort: number::<u8>("TOKIO_CUFILE_SIM_ABORT", 0)? != 0,
         force_compat: boolean("CUFILE_FORCE_COMPAT_MODE"),
         allow_compat: boolean("CUFILE_ALLOW_COMPAT_MODE"),
         log_level: text("CUFILE_LOGGING_LEVEL"),

@@ -1,8 +1,9 @@
 //! The state of the process: nothing before the first call that needs it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) buffers: BTreeMap<usize, Buffer>,
     /// Operations in each stream that has had one or was registered.
     pub(crate) streams: BTreeMap<usize, StreamUse>,
+    /// The streams that a thread is putting a request into.
+    pub(crate) entered: BTreeSet<usize>,
     pub(crate) params: Params,
     pub(crate) level: i32,
     pub(crate) is_counting: bool,
@@ -41,10 +44,12 @@ pub(crate) struct Inner {
 }
 
 /// A file, by the number of its descriptor.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) identity: Identity,
     pub(crate) path: String,
+    /// The library's own descriptor of the file, which is closed with the registration.
+    pub(crate) _own: OwnedFd,
     pub(crate) in_flight: usize,
 }
 
@@ -102,6 +107,9 @@ counts! {
     blocked_submissions,
     /// Calls of threads whose names do not begin with `cufile-`: no harm in themselves.
     elsewhere,
+    /// Requests in a stream that is not registered, beside others: the real library would have written
+    /// where it may not.
+    unregistered_together,
 }
 
 /// The state, where the simulation was asked for.
@@ -149,6 +157,7 @@ impl State {
                 files: BTreeMap::new(),
                 buffers: BTreeMap::new(),
                 streams: BTreeMap::new(),
+                entered: BTreeSet::new(),
                 params,
                 level: 0,
                 is_counting: false,
@@ -193,11 +202,10 @@ impl Inside {
     pub(crate) fn new(entry: Entry) -> Self {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         if is_exiting() {
-            say(format_args!(
-                "{} was called while the process exits: the real library crashes",
+            crash(format_args!(
+                "{} was called while the process exits",
                 entry.name()
             ));
-            std::process::abort();
         }
         Self(())
     }
@@ -215,8 +223,18 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "sim_cufile: SIMULATED: {line}");
 }
 
-/// Counts and names what would do harm with the real library.
+/// Ends the process, as the real library does at that.
+pub(crate) fn crash(at: fmt::Arguments<'_>) -> ! {
+    say(format_args!("{at}: the real library crashes"));
+    std::process::abort();
+}
+
+/// Counts and names what would do harm with the real library, and ends the process where that was
+/// asked for.
 pub(crate) fn caught(counter: &AtomicU64, what: fmt::Arguments<'_>) {
     counter.fetch_add(1, Ordering::Relaxed);
     say(format_args!("caught: {what}"));
+    if get().is_ok_and(|state| state.settings.abort) {
+        std::process::abort();
+    }
 }

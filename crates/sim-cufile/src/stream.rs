@@ -6,6 +6,8 @@
 )]
 
 use std::ffi::c_void;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sim_common::Rng;
@@ -15,7 +17,7 @@ use crate::code::{Fail, Result};
 use crate::cuda;
 use crate::driver;
 use crate::faults::script::{Place, Subject};
-use crate::state::{State, caught};
+use crate::state::{State, caught, crash};
 use crate::stats::By;
 use crate::transfer::{self, InFlight, Request};
 
@@ -39,6 +41,62 @@ struct Queued {
     in_flight: InFlight,
 }
 
+/// A thread is in a call for a stream while this is kept.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    state: &'static State,
+    stream: usize,
+}
+
+impl Entered {
+    /// The call begins, and stays for a moment at times, so that calls that can overlap do. Ends the
+    /// process where another one has not returned.
+    pub(crate) fn new(state: &'static State, stream: usize) -> Self {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let is_first = lock(&state.inner).entered.insert(stream);
+        if !is_first {
+            // Measured: `putStreamOp: Assertion 'tmp == sinfo' failed`.
+            crash(format_args!("two calls at once for the stream {stream:#x}"));
+        }
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let mut rng = Rng::new(state.settings.seed, call);
+        if rng.below(4) == 0 {
+            monitor::pause(Duration::from_micros(rng.below(100)));
+        }
+        Self { state, stream }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        lock(&self.state.inner).entered.remove(&self.stream);
+    }
+}
+
+/// What is in the cells of a request.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    len: usize,
+    file_offset: i64,
+    buf_offset: i64,
+}
+
+impl Cells {
+    fn read(&self) -> Numbers {
+        // SAFETY: the cells live until the stream has passed, by the contract of the call.
+        let len = unsafe { self.len.read_volatile() };
+        // SAFETY: as above.
+        let file_offset = unsafe { self.file_offset.read_volatile() };
+        // SAFETY: as above.
+        let buf_offset = unsafe { self.buf_offset.read_volatile() };
+        Numbers {
+            len,
+            file_offset,
+            buf_offset,
+        }
+    }
+}
+
 /// Puts a request into a stream, and holds its caller up where that is full.
 pub(crate) fn submit(
     state: &'static State,
@@ -49,6 +107,7 @@ pub(crate) fn submit(
     let cuda = cuda::get().ok_or(Fail::Code(crate::code::INTERNAL_ERROR))?;
     cuda.context()?;
     driver::open_if_needed(state)?;
+    start_helper();
     wait_for_room(state, stream);
     let queued = Box::new(Queued {
         state,
@@ -60,11 +119,7 @@ pub(crate) fn submit(
         path: transfer::path(state, handle),
         in_flight: InFlight::new(state, handle, base),
     });
-    lock(&state.inner)
-        .streams
-        .entry(stream)
-        .or_default()
-        .in_flight += 1;
+    enter(state, stream);
     let argument = Box::into_raw(queued);
     // SAFETY: `run` takes the box back, once.
     let put = unsafe { cuda.enqueue(stream, run, argument.cast()) };
@@ -74,6 +129,19 @@ pub(crate) fn submit(
         leave(state, stream);
     }
     put
+}
+
+/// The library has threads of its own from its first request in a stream on, which stay, and have the
+/// name of the thread that made it.
+fn start_helper() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let stay = || loop {
+            std::thread::park();
+        };
+        // Without a name of its own it has this thread's. It does nothing, so it may be missing.
+        let _ = std::thread::Builder::new().spawn(stay);
+    });
 }
 
 fn wait_for_room(state: &State, stream: usize) {
@@ -87,8 +155,26 @@ fn wait_for_room(state: &State, stream: usize) {
     };
     if !has_room() {
         let counter = &state.counts.blocked_submissions;
-        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         monitor::wait(has_room);
+    }
+}
+
+/// One more in a stream. With another in it, the real library corrupts the heap where it was not told
+/// of the stream.
+fn enter(state: &State, stream: usize) {
+    let (others, is_registered) = {
+        let mut inner = lock(&state.inner);
+        let used = inner.streams.entry(stream).or_default();
+        used.in_flight += 1;
+        (used.in_flight - 1, used.is_registered)
+    };
+    if others > 0 && !is_registered {
+        let what = format_args!(
+            "a request was put into the stream {stream:#x}, which is not registered, beside {others} \
+             others"
+        );
+        caught(&state.counts.unregistered_together, what);
     }
 }
 
@@ -101,20 +187,20 @@ fn leave(state: &State, stream: usize) {
 
 unsafe extern "C" fn run(argument: *mut c_void, turn: i32) {
     // SAFETY: made by `submit`, and given once.
-    let queued = unsafe { Box::from_raw(argument.cast::<Queued>()) };
+    let mut queued = unsafe { Box::from_raw(argument.cast::<Queued>()) };
     let (state, stream) = (queued.state, queued.stream);
     if turn == 1 {
         queued.execute();
     } else {
         let counter = &state.counts.abandoned;
-        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
     }
     drop(queued);
     leave(state, stream);
 }
 
 impl Queued {
-    fn execute(&self) {
+    fn execute(&mut self) {
         let subject = if self.write {
             Subject::Write
         } else {
@@ -139,12 +225,11 @@ impl Queued {
     }
 
     fn request(&self) -> Request {
-        // SAFETY: the cells live until the stream has passed, by the contract of the call.
-        let len = unsafe { self.cells.len.read_volatile() };
-        // SAFETY: as above.
-        let file_offset = unsafe { self.cells.file_offset.read_volatile() };
-        // SAFETY: as above.
-        let buf_offset = unsafe { self.cells.buf_offset.read_volatile() };
+        let Numbers {
+            len,
+            file_offset,
+            buf_offset,
+        } = self.cells.read();
         Request {
             handle: self.handle,
             base: self.base,

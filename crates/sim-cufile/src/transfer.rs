@@ -13,10 +13,11 @@ use crate::params;
 use crate::settings::Route;
 use crate::state::{State, caught};
 use crate::stats::{By, Piece};
+use crate::version;
 
 /// The largest request: what is beyond is not moved.
 const BYTES_MAX: usize = (1 << 31) - 4096;
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -119,7 +120,8 @@ fn checked(state: &State, request: &Request) -> Result<Plan> {
     let not_registered = Fail::Code(code::HANDLE_NOT_REGISTERED);
     let fd = driver::descriptor_of(request.handle).ok_or(not_registered)?;
     let inner = lock(&state.inner);
-    let file = inner.files.get(&fd).cloned().ok_or(not_registered)?;
+    let file = inner.files.get(&fd).ok_or(not_registered)?;
+    let (identity, path) = (file.identity, file.path.clone());
     let buffer = inner.buffers.get(&request.base).copied();
     let route = driver::route(state, &inner);
     let piece_bytes = inner.params.size(params::MAX_DIRECT_IO_KB) * 1024;
@@ -128,11 +130,8 @@ fn checked(state: &State, request: &Request) -> Result<Plan> {
         return Err(Fail::Code(code::INVALID_VALUE));
     }
     let about = os::about(fd)?;
-    if about.identity != file.identity {
-        let what = format_args!(
-            "a request for {}, whose number is another file's",
-            file.path
-        );
+    if about.identity != identity {
+        let what = format_args!("a request for {path}, whose number is another file's");
         caught(&state.counts.stale_files, what);
     }
     let refuses = if request.write {
@@ -141,7 +140,7 @@ fn checked(state: &State, request: &Request) -> Result<Plan> {
         libc::O_WRONLY
     };
     if about.flags & libc::O_ACCMODE == refuses {
-        return Err(Fail::Code(code::INVALID_FILE_OPEN_FLAG));
+        return Err(not_open_for(request.write));
     }
     let within = offset_in_buffer(state, request, buffer.map(|buffer| buffer.len))?;
     let device = cuda::get().and_then(|cuda| cuda.device_of(request.base));
@@ -160,6 +159,16 @@ fn checked(state: &State, request: &Request) -> Result<Plan> {
         },
         piece_bytes,
     })
+}
+
+/// Of a file that is not open for what is asked. Where between 1.15 and 1.20 a write began to be told
+/// by the library's own code is not known, nor what a read was told by before.
+fn not_open_for(write: bool) -> Fail {
+    if write && version::number() < 1160 {
+        Fail::Errno(libc::EPERM)
+    } else {
+        Fail::Code(code::INVALID_FILE_OPEN_FLAG)
+    }
 }
 
 /// The real library does not look at a negative offset, and writes before the buffer.

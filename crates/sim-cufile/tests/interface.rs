@@ -7,7 +7,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use nvidia_dl::cufile::{
@@ -202,6 +204,41 @@ fn what_the_real_library_refuses_is_refused() {
         Err(Some(Code::MEMORY_ALREADY_REGISTERED))
     );
     sims.deregister(handle);
+}
+
+/// As measured: it is opened by the path that its descriptor has by now.
+#[test]
+fn a_registered_file_has_a_descriptor_more_and_a_deleted_one_is_refused() {
+    let sims = sims();
+    let (first, second) = (file(&[4; LEN]), file(&[5; LEN]));
+    let moved = first.path().with_extension("moved");
+    let opened = File::open(first.path()).expect("it opens");
+    std::fs::rename(first.path(), &moved).expect("it is renamed");
+    // Another file has its name by now.
+    std::fs::write(first.path(), b"a stranger").expect("a file");
+    let before = descriptors_of(&moved);
+    let handle = sims.register(&opened);
+    assert_eq!(descriptors_of(&moved), before + 1);
+    let memory = sims.memory(LEN);
+    assert_eq!(sims.read(handle, &whole(memory, LEN)), Ok(LEN));
+    assert_eq!(sims.bytes(memory, LEN), [4; LEN]);
+    sims.deregister(handle);
+    assert_eq!(descriptors_of(&moved), before);
+
+    std::fs::remove_file(second.path()).expect("it is removed");
+    let refused = sims.library.handle_register(second.as_file().as_fd());
+    let refused = refused.expect_err("its path names nothing");
+    assert_eq!(
+        refused.failure().and_then(Failure::code),
+        Some(Code::GETNEWFD_FAILED)
+    );
+}
+
+/// How many descriptors of this process are of the file.
+fn descriptors_of(path: &Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("the descriptors");
+    let names = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    names.filter(|name| name == path).count()
 }
 
 #[test]

@@ -225,6 +225,36 @@ fn leaving_while_the_library_is_in_use_crashes() {
     }
 }
 
+/// Measured on 1.15 and 1.20.
+#[test]
+fn a_write_to_a_file_for_reading_is_told_by_version() {
+    const NAME: &str = "a_write_to_a_file_for_reading_is_told_by_version";
+    if !is_again() {
+        for version in ["1.15", "1.16", "1.20"] {
+            succeeds(NAME, &[("SIM_CUFILE_CASE", version)]);
+        }
+        return;
+    }
+    let version = xtask::place::setting("SIM_CUFILE_CASE", "");
+    let sims = Sims::load(&version);
+    sims.opt_in();
+    sims.quiet();
+    sims.enter(0);
+    let file = file(&[1; 4096]);
+    let read_only = std::fs::File::open(file.path()).expect("it opens");
+    let handle = sims.register(&read_only);
+    let memory = sims.memory(4096);
+    // SAFETY: file and memory stay until the test ends.
+    let refused = unsafe { sims.library.write(handle, &whole(memory, 4096)) };
+    let expected = if version == "1.15" {
+        Failure::Os(libc::EPERM)
+    } else {
+        Failure::Code(Code::INVALID_FILE_OPEN_FLAG)
+    };
+    let refused = refused.expect_err("it is for reading");
+    assert_eq!(refused.failure(), Some(expected), "{version}");
+}
+
 /// The folder that the process is in is the package's, unless it is told otherwise.
 #[test]
 fn a_log_is_made_in_the_current_folder_unless_it_is_sent_elsewhere() {

@@ -9,14 +9,11 @@ use tokio_cufile::{Permits, ShutdownReport, Stats};
 use super::counts::{Harm, add};
 use super::field::{Epoch, Files};
 use super::lock;
-use crate::life;
 
 /// What a shutdown may take beside the quiet limit, on a machine that is busy elsewhere.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(4);
 /// How long memory may take to come back after a shutdown.
 const ORPHANS_MAX: Duration = Duration::from_secs(4);
-/// How long the threads of an engine may take to end.
-const THREADS_MAX: Duration = Duration::from_secs(10);
 
 impl Epoch {
     /// Shuts the engine down. `None`, which is counted, when it does not end in time.
@@ -48,9 +45,10 @@ impl Epoch {
         self.rest().await;
         let late = std::mem::take(&mut *lock(&self.late));
         let (files, counts) = (Arc::clone(&self.files), Arc::clone(&self.counts));
+        let (threads, backend) = (Arc::clone(&self.threads), self.backend);
         let epoch = Arc::into_inner(self).ok_or("a task goes on")?;
         drop(epoch);
-        let threads = threads_left().await;
+        let threads = threads.left_by(backend).await;
         counts.harm(Harm::Leaked, threads, || "threads of an engine".to_owned());
         for late in late {
             let mut content = lock(&files.all[late.subject].content);
@@ -142,18 +140,6 @@ impl Epoch {
         }
         let message = || "memory changed after it was given back".to_owned();
         self.counts.harm(Harm::LateWrite, late, message);
-    }
-}
-
-/// Threads that do not end.
-async fn threads_left() -> u64 {
-    let until = Instant::now() + THREADS_MAX;
-    loop {
-        let threads = life::engine_threads();
-        if threads == 0 || Instant::now() >= until {
-            return threads as u64;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

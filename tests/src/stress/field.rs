@@ -20,6 +20,7 @@ use super::counts::{Counts, Fault, Harm, add};
 use super::devices::{Devices, Role};
 use super::hardware::Hardware;
 use super::slow::{self, Slow};
+use super::threads::Threads;
 use super::{Backend, Device, lock};
 use crate::bench;
 
@@ -163,6 +164,8 @@ pub(super) struct Late {
 /// One engine's life, and all that works with it.
 pub(super) struct Epoch {
     pub(super) engine: Engine,
+    pub(super) backend: Backend,
+    pub(super) threads: Arc<Threads>,
     pub(super) files: Arc<Files>,
     /// Of each file, opened in several ways.
     handles: Vec<Mutex<Arc<Vec<AsyncCuFile>>>>,
@@ -190,6 +193,9 @@ pub(super) struct Epoch {
 /// What an epoch is made of.
 pub(super) struct Plan {
     pub(super) builder: EngineBuilder,
+    /// By which the builder's engine is.
+    pub(super) backend: Backend,
+    pub(super) threads: Arc<Threads>,
     pub(super) files: Arc<Files>,
     pub(super) counts: Arc<Counts>,
     pub(super) seed: u64,
@@ -215,6 +221,8 @@ impl Epoch {
         let devices = Devices::new(&engine, leases, &plan.faults, memory).await?;
         Ok(Self {
             engine,
+            backend: plan.backend,
+            threads: plan.threads,
             files: plan.files,
             handles,
             host: Arc::new(Arena::new(ground, InHost, plan.sizes, plan.rest)),

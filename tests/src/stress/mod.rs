@@ -23,6 +23,7 @@ mod rounds;
 mod run;
 mod slow;
 mod staged;
+mod threads;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -12,6 +12,7 @@ use super::counts::{Counts, Harm, read};
 use super::devices::{Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::hardware::Hardware;
+use super::threads::Threads;
 use super::{Backend, arena, fly};
 
 /// Operations that a round wants in flight, at most.
@@ -36,6 +37,7 @@ pub(super) async fn run(
     counts: &Arc<Counts>,
 ) -> Result<(), String> {
     let files = Arc::new(Files::new(args.seed, &args.faults, counts)?);
+    let threads = Arc::new(Threads::default());
     let mut first = 0;
     let (mut fewest, mut most) = (usize::MAX, 0);
     let mut counted = 0;
@@ -57,6 +59,8 @@ pub(super) async fn run(
         };
         let plan = Plan {
             builder: field::engine(backend, args.device, quiet_limit),
+            backend,
+            threads: Arc::clone(&threads),
             files: Arc::clone(&files),
             counts: Arc::clone(counts),
             seed: args.seed,

@@ -10,6 +10,7 @@ use super::field::{self, Epoch, Files, Plan, text};
 use super::fly::fly;
 use super::footprint::Footprint;
 use super::hardware::Hardware;
+use super::threads::Threads;
 use super::{Backend, Device, arena, controls, library, lock, model, rounds, slow};
 
 /// Operations of one engine.
@@ -85,6 +86,7 @@ async fn epochs(
 ) -> Result<Vec<&'static str>, String> {
     let files = Arc::new(Files::new(args.seed, &args.faults, counts)?);
     let library = args.cufile();
+    let threads = Arc::new(Threads::default());
     let until = args.time.map(|time| since + time);
     let is_over = || until.is_some_and(|until| Instant::now() >= until);
     let quiet_limit = quiet_limit_of(args);
@@ -92,6 +94,8 @@ async fn epochs(
     for (number, start) in (0..args.ops).step_by(EPOCH).enumerate() {
         let plan = Plan {
             builder: field::engine(args.backend, args.device, quiet_limit),
+            backend: args.backend,
+            threads: Arc::clone(&threads),
             files: Arc::clone(&files),
             counts: Arc::clone(counts),
             seed: args.seed,

@@ -10,7 +10,7 @@ use crate::call;
 use crate::code::{Fail, INVALID_VALUE, Status};
 use crate::entry::Entry;
 use crate::state;
-use crate::stream::{self, Cells};
+use crate::stream::{self, Cells, Entered};
 use crate::transfer;
 
 #[unsafe(no_mangle)]
@@ -52,6 +52,7 @@ unsafe extern "C" fn cuFileWriteAsync(
 }
 
 fn submit(entry: Entry, what: (usize, usize, usize), cells: Cells, write: bool) -> Status {
+    let _entered = state::get().map(|state| Entered::new(state, what.2));
     let path = state::get().map(|state| transfer::path(state, what.0));
     call::about(entry, path.ok().as_deref(), |state| {
         let pointers = [cells.len.is_null(), cells.file_offset.is_null()];

@@ -298,5 +298,6 @@ pub(crate) struct Stats {
     pub(crate) in_flight_max: u64,
     pub(crate) blocked_submissions: u64,
     pub(crate) elsewhere: u64,
+    pub(crate) unregistered_together: u64,
     pub(crate) rules_fired: [u64; 16],
 }
