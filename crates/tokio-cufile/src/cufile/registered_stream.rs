@@ -92,9 +92,9 @@ impl RegisteredStream {
     /// # Safety
     ///
     /// The stream belongs to that context, and is alive until [`deregister`](Self::deregister) has resolved
-    /// without an error. Where the value is dropped instead, or the request is, until the engine has shut
-    /// down. Where `deregister` ends with an error, an operation in the stream was `Quarantined`, or the
-    /// engine is dropped without a shutdown: as long as the process.
+    /// without an error. Where that is not awaited, until [`shutdown`](Engine::shutdown) has resolved with
+    /// nothing quarantined. Else as long as the process: so it is where `deregister` ends with an error, an
+    /// operation in the stream was `Quarantined`, or the value is dropped and the engine without a shutdown.
     ///
     /// # Errors
     ///
