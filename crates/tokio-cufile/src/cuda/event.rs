@@ -18,6 +18,17 @@ use crate::op::Request;
 /// The handle that stands for the calling thread's own default stream.
 const STREAM_PER_THREAD: usize = 2;
 
+/// The other handle of the legacy default stream, beside null.
+const STREAM_LEGACY: usize = 1;
+
+/// The stream of that handle, under one name.
+pub(crate) fn stream_of(handle: *mut c_void) -> Stream {
+    match handle.addr() {
+        STREAM_LEGACY => Stream::NULL,
+        _ => Stream::from_raw(handle),
+    }
+}
+
 /// Whether a handle means another stream on every thread, so that the engine cannot use it.
 pub(crate) fn is_per_thread(stream: *mut c_void) -> bool {
     stream.addr() == STREAM_PER_THREAD

@@ -34,7 +34,7 @@ pub use cudarc::LentSlice;
 pub use device::DeviceInfo;
 pub(crate) use device::{Device, open_driver};
 pub use event::CudaEvent;
-pub(crate) use event::{Watched, is_per_thread};
+pub(crate) use event::{Watched, is_per_thread, stream_of};
 pub(crate) use handles::{Event, Stream};
 pub(crate) use lane::{CopyJob, CopyLane, Direction, nap_after};
 pub(crate) use pinned::Pinned;

@@ -23,7 +23,7 @@ use super::part::error_of;
 use super::registration::Registered;
 use super::session::Session;
 use super::{Cufile, streams};
-use crate::cuda::{Device, is_per_thread};
+use crate::cuda::{Device, is_per_thread, stream_of};
 use crate::engine::{Disposed, Engine, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::op::Request;
@@ -108,7 +108,7 @@ impl RegisteredStream {
     /// Dropped after it was issued, what it registers is deregistered in the background.
     pub unsafe fn new(engine: &Engine, device: u32, stream: *mut c_void) -> Request<Self> {
         let shared = Arc::clone(&engine.shared);
-        let stream = Stream::from_raw(stream);
+        let stream = stream_of(stream);
         Request::detached(&engine.shared, Operation::Stream, move || {
             if is_per_thread(stream.as_raw()) {
                 let reason = "the per-thread default stream is another one on the engine's threads";

@@ -10,14 +10,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use nvidia_dl::cuda::Stream;
 use tokio::sync::oneshot;
 
 use super::parts::Cut;
 use super::planned::in_one_piece;
 use super::transfer::Pending;
 use super::{CancelHandle, Done, OpError, Transfer};
-use crate::cuda::is_per_thread;
+use crate::cuda::{is_per_thread, stream_of};
 use crate::cufile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{DeviceRange, IoBuf, Region};
@@ -74,7 +73,7 @@ impl<B: IoBuf> Transfer<B> {
         let pending = self.pending.take();
         let pending = pending.expect("`enqueue_on` is called before the operation is started");
         let (id, bytes_max) = (self.engine.id, self.engine.config.task_size);
-        let (into, enqueued) = cufile::InStream::new(Stream::from_raw(stream), id, bytes_max);
+        let (into, enqueued) = cufile::InStream::new(stream_of(stream), id, bytes_max);
         let pending = pending.and_then(|mut pending| {
             if is_per_thread(stream) {
                 let reason = "the per-thread default stream is another one on the engine's threads";
