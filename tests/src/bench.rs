@@ -237,10 +237,11 @@ impl Bench {
         self.path(format!("file-{number}"))
     }
 
-    /// Whether files are registered with cuFile, or do not open.
+    /// Whether libcufile opens each file once more, by its path: where it is given a descriptor that
+    /// goes around the page cache.
     #[must_use]
-    pub fn is_strictly_cufile(&self) -> bool {
-        self.setup.subject.compat_mode == CompatMode::Off
+    pub fn opens_again(&self) -> bool {
+        self.setup.subject.compat_mode == CompatMode::Off && self.goes_direct()
     }
 
     /// The path of bytes that nothing keeps from the settings' way.

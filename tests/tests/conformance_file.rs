@@ -151,7 +151,7 @@ fn a_file_adopted_from_std_is_the_same_file_renamed_or_deleted() {
             .unwrap();
         fs::remove_file(&moved).unwrap();
         let adopted = AsyncCuFile::from_std(&bench.engine, std_file).await;
-        if bench.is_strictly_cufile() {
+        if bench.opens_again() {
             // The library opens it by its path, and there is none.
             let error = adopted.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -291,7 +291,7 @@ fn closing_waits_for_writes_and_leaves_no_descriptor() {
         let file = AsyncCuFile::create(&bench.engine, &path).await.unwrap();
         // The library has one of its own.
         let descriptors = 1 + usize::from(bench.goes_direct());
-        let descriptors = descriptors + usize::from(bench.is_strictly_cufile());
+        let descriptors = descriptors + usize::from(bench.opens_again());
         assert_eq!(open_in(path.parent().unwrap()).len(), descriptors);
         let write = file.write_all_at(vec![1; 300_000], 1).start();
         file.close().await.unwrap();

@@ -49,7 +49,7 @@ pub(crate) struct Registered {
     pub(crate) identity: Identity,
     pub(crate) path: String,
     /// The library's own descriptor of the file, which is closed with the registration.
-    pub(crate) _own: OwnedFd,
+    pub(crate) _own: Option<OwnedFd>,
     pub(crate) in_flight: usize,
 }
 

@@ -208,11 +208,11 @@ fn what_the_real_library_refuses_is_refused() {
 
 /// As measured: it is opened by the path that its descriptor has by now.
 #[test]
-fn a_registered_file_has_a_descriptor_more_and_a_deleted_one_is_refused() {
+fn a_file_that_goes_around_the_page_cache_has_a_descriptor_more_and_is_refused_when_deleted() {
     let sims = sims();
-    let (first, second) = (file(&[4; LEN]), file(&[5; LEN]));
+    let first = file(&[4; LEN]);
     let moved = first.path().with_extension("moved");
-    let opened = File::open(first.path()).expect("it opens");
+    let opened = direct(first.path());
     std::fs::rename(first.path(), &moved).expect("it is renamed");
     // Another file has its name by now.
     std::fs::write(first.path(), b"a stranger").expect("a file");
@@ -225,13 +225,36 @@ fn a_registered_file_has_a_descriptor_more_and_a_deleted_one_is_refused() {
     sims.deregister(handle);
     assert_eq!(descriptors_of(&moved), before);
 
-    std::fs::remove_file(second.path()).expect("it is removed");
-    let refused = sims.library.handle_register(second.as_file().as_fd());
+    std::fs::remove_file(&moved).expect("it is removed");
+    let refused = sims.library.handle_register(opened.as_fd());
     let refused = refused.expect_err("its path names nothing");
     assert_eq!(
         refused.failure().and_then(Failure::code),
         Some(Code::GETNEWFD_FAILED)
     );
+}
+
+#[test]
+fn a_file_that_goes_through_the_page_cache_is_taken_as_it_is_also_deleted() {
+    let sims = sims();
+    let file = file(&[5; LEN]);
+    let before = descriptors_of(file.path());
+    let handle = sims.register(file.as_file());
+    assert_eq!(descriptors_of(file.path()), before);
+    sims.deregister(handle);
+    std::fs::remove_file(file.path()).expect("it is removed");
+    let handle = sims.register(file.as_file());
+    let memory = sims.memory(LEN);
+    assert_eq!(sims.read(handle, &whole(memory, LEN)), Ok(LEN));
+    assert_eq!(sims.bytes(memory, LEN), [5; LEN]);
+    sims.deregister(handle);
+}
+
+/// A descriptor for direct I/O, which the disk of the tests has.
+fn direct(path: &Path) -> File {
+    let mut options = File::options();
+    let opened = options.read(true).custom_flags(libc::O_DIRECT).open(path);
+    opened.expect("it opens")
 }
 
 /// How many descriptors of this process are of the file.
