@@ -210,7 +210,9 @@ impl Library {
     ///
     /// As for [`read`](Self::read), from the call on until the stream has passed the operation; the
     /// cells stay at their place, and nobody but the library writes them, as long. The stream is
-    /// alive, and this thread's context is its.
+    /// alive, and this thread's context is its. No other thread is in such a call for the same stream,
+    /// and no other operation is in it unless it is [registered](Self::stream_register): the library ends
+    /// the process, or corrupts its heap (seen with 1.15 and 1.20).
     ///
     /// # Errors
     ///
@@ -253,7 +255,9 @@ impl Library {
         check(CALL, status)
     }
 
-    /// `cuFileStreamRegister`: readies a stream, which spares its first operation doing so.
+    /// `cuFileStreamRegister`: readies a stream, which spares its first operation doing so. Register every
+    /// stream that is to hold more than one operation: in one that is not registered a second operation
+    /// beside the first corrupts the heap of the process (seen with 1.15 and 1.20, see `docs/cufile.md`).
     ///
     /// # Safety
     ///

@@ -3,7 +3,7 @@
 //! libcufile keeps a list of what is in a stream. For a stream that it was not told of by
 //! `cuFileStreamRegister`, the list corrupts the heap of the process when a second operation comes
 //! before the first has ended; and whatever the stream, two threads that put something into it at the
-//! same time end the process by an assertion (both seen with 1.15 and 1.20, in docs/performance.md).
+//! same time end the process by an assertion (both seen with 1.15 and 1.20, in docs/cufile.md).
 //! So a stream that is not registered has one place, and a stream one turn at a time.
 
 use std::collections::HashMap;
