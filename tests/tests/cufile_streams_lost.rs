@@ -150,7 +150,7 @@ fn a_full_stream_holds_up_a_worker_and_no_task() {
     let late = make(3).deadline(Instant::now() + IN_FLIGHT_BY);
     assert!(poll_once(&mut waiting).is_pending());
     until(|| held.bed.cufile.report().blocked_submissions == 1);
-    // This one is given up while its thread is in the call.
+    // This one is given up while its thread waits for its turn.
     let failed = block_on(enqueue(late, held.stream)).unwrap_err();
     assert_eq!(failed.error().kind(), ErrorKind::Quarantined, "{failed}");
     assert!(poll_once(&mut waiting).is_pending());
@@ -161,8 +161,13 @@ fn a_full_stream_holds_up_a_worker_and_no_task() {
         block_on(one).unwrap();
     }
     until(|| held.bed.engine.stats().stray_completions == 1);
-    pattern::assert_same(&held.bed.device.peek(address, LEN), &content());
-    // The one that was given up has ended as well.
+    // And never came into the stream.
+    pattern::assert_same(
+        &held.bed.device.peek(address, 3 * PAGE),
+        &content()[..3 * PAGE],
+    );
+    let fourth = address + 3 * PAGE as u64;
+    assert_eq!(held.bed.device.peek(fourth, PAGE), [0xee; PAGE]);
     block_on(registered.deregister()).unwrap();
     assert_eq!(block_on(held.bed.engine.shutdown()).quarantined, 1);
     held.bed.cufile.assert_no_harm();

@@ -214,8 +214,8 @@ fn a_source_that_waits_for_slots_comes_back_when_the_last_part_has_one() {
     let Some(fs) = SlowFs::mount(LEN) else {
         return;
     };
-    // One part at a time for what is not urgent.
-    let (engine, file) = open(&fs, engine().num_threads(2));
+    // One part at a time.
+    let (engine, file) = open(&fs, engine().num_threads(1));
     let (_buffer, part) = source(&engine, false);
     fs.hold(Kind::Write);
     let (mut staged, written) = write(&file, part);

@@ -26,7 +26,8 @@ pub struct Stats {
     pub bytes: Permits,
     /// Parts in flight.
     pub parts: Permits,
-    /// Worker threads of the pool, against [`Config::num_threads`](crate::Config::num_threads).
+    /// Worker threads of the pool: [`Config::num_threads`](crate::Config::num_threads), and those that are
+    /// kept for urgent operations.
     pub workers: Permits,
     /// Staging slots of [`Config::bounce_buffer_size`](crate::Config::bounce_buffer_size).
     pub slots: Permits,

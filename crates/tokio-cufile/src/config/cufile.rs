@@ -27,8 +27,9 @@ pub enum CuFileStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CuFileCalls {
     /// `cuFileRead` and `cuFileWrite`, in which a thread of the engine waits for each part:
-    /// [`num_threads`](crate::Config::num_threads) are in flight at once. The default, since it was the
-    /// faster one where both were measured: in cuFile's compatibility mode, 2.4 times.
+    /// [`num_threads`](crate::Config::num_threads) are in flight at once, beside those that are
+    /// kept for urgent operations. The default, since it was the faster one where both were measured: in
+    /// cuFile's compatibility mode.
     #[default]
     Sync,
     /// `cuFileReadAsync` and `cuFileWriteAsync`, in a few CUDA streams of the engine's own. A thread waits

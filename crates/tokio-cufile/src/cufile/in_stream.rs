@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::leaving::{InUse, Purpose};
 use super::part::{CufilePart, Lost, SoFar, error_of, is_passing};
-use super::places::Queued;
+use super::places::{Queued, Turn};
 use super::registration::Registration;
 use super::streams::OwnStream;
 use super::workers::{Inbox, Rest};
@@ -169,21 +169,13 @@ pub(super) fn put(
     counters: &Arc<Counters>,
 ) -> std::result::Result<(), Box<Refused>> {
     let asked_at = Instant::now();
-    let refused = |ticket, part, error| {
-        let refused = Refused {
-            ticket,
-            part,
-            error,
-        };
-        Err(Box::new(refused))
-    };
     let (place, event, cells) = match prepare(&part) {
         Ok(prepared) => prepared,
-        Err(error) => return refused(ticket, part, error),
+        Err(error) => return Refused::new(ticket, part, error),
     };
     let into = match into.ready(&part, &place) {
         Ok(into) => into,
-        Err(error) => return refused(ticket, part, error),
+        Err(error) => return Refused::new(ticket, part, error),
     };
     let side = Arc::clone(&place.side);
     // From here on it is leaked where its end is not seen.
@@ -201,15 +193,17 @@ pub(super) fn put(
         asked_at,
         refusal: None,
     };
+    let turn = underway.turn();
+    let _turn = turn.as_ref().map(Turn::take);
+    if turn.is_some() && underway.is_given_up() {
+        // While it waited. An operation whose end was told changes its file no more.
+        let reason = "it was given up before it came into the stream";
+        return underway.give_back(Error::new(ErrorKind::Cancelled, reason));
+    }
     match underway.submit(place, into.stream) {
         Ok(()) => {}
-        Err(error) if error.failure().is_none() => {
-            // There was no call.
-            return match underway.held.take() {
-                Some(held) => refused(held.ticket, held.part, error_of(error)),
-                None => Ok(()),
-            };
-        }
+        // There was no call.
+        Err(error) if error.failure().is_none() => return underway.give_back(error_of(error)),
         // Whether it is in the stream is not known: on as if it were.
         Err(error) => underway.refusal = Some(error_of(error)),
     }
@@ -241,7 +235,8 @@ impl Whose {
         Ok(match self {
             Self::User(user) => Ready {
                 stream: user.stream,
-                queued: places.take_in(user.stream, user.engine)?,
+                queued: places
+                    .take_in((user.stream, place.side.device().ordinal()), user.engine)?,
                 then: Then::Users {
                     expected: part.expected()?,
                 },
@@ -289,7 +284,43 @@ fn prepare(part: &CufilePart) -> Result<(Place, Event, Box<Cells>)> {
     Ok((place, event, Box::new(cells)))
 }
 
+impl Refused {
+    fn new<T>(
+        ticket: Ticket<Model>,
+        part: Box<CufilePart>,
+        error: Error,
+    ) -> std::result::Result<T, Box<Self>> {
+        Err(Box::new(Self {
+            ticket,
+            part,
+            error,
+        }))
+    }
+}
+
 impl Underway {
+    /// Of the stream, if others may be putting something there.
+    fn turn(&self) -> Option<Turn> {
+        let held = self.held.as_ref()?;
+        match &held.then {
+            Then::Rest(own, _) => Some(own.turn().clone()),
+            Then::Users { .. } => held.queued.turn(),
+        }
+    }
+
+    fn is_given_up(&self) -> bool {
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.ticket.is_given_up())
+    }
+
+    /// No call was made.
+    fn give_back(mut self, error: Error) -> std::result::Result<(), Box<Refused>> {
+        match self.held.take() {
+            Some(held) => Refused::new(held.ticket, held.part, error),
+            None => Ok(()),
+        }
+    }
+
     fn submit(&mut self, place: Place, stream: Stream) -> std::result::Result<(), CufileError> {
         let Some(held) = &mut self.held else {
             return Ok(());
@@ -299,7 +330,6 @@ impl Underway {
             Then::Users { .. } => None,
         };
         let registration = &place.registration;
-        let _turn = registration.session().places().turn(stream);
         let file = registration.handle();
         let library = registration.session().library().call(Purpose::Stream);
         held.in_use = Some(library.goes_on());

@@ -10,7 +10,6 @@
     reason = "asks to be called when the process ends, and ends it where the library is stuck"
 )]
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -49,11 +48,6 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// The [purposes](Purpose) of which a call has returned, by bits.
 static RETURNED: AtomicU8 = AtomicU8::new(0);
 
-thread_local! {
-    /// This thread runs the handler. Without a destructor, so it is there to the last.
-    static LEAVES: Cell<bool> = const { Cell::new(false) };
-}
-
 /// What a call is for. Calls for one purpose may have the library make, the first time, what it has
 /// not made for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +78,7 @@ impl Guarded {
     /// time on one thread. Does not return once the process ends.
     pub(super) fn call(self, purpose: Purpose) -> Call {
         let in_use = InUse::new();
-        if is_leaving() && !LEAVES.get() {
+        if is_leaving() {
             drop(in_use);
             wait_for_end();
         }
@@ -184,6 +178,11 @@ fn pause(time: &Timespec) {
     let _ = nanosleep(time);
 }
 
+#[cfg(not(target_env = "gnu"))]
+compile_error!(
+    "the exit of a process is watched by glibc's `on_exit`, and libcufile is built for glibc"
+);
+
 unsafe extern "C" {
     /// As `atexit`, and the handler is told the status of the process.
     fn on_exit(
@@ -192,6 +191,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
+#[cfg(target_env = "gnu")]
 fn ask_to_be_told() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
     // SAFETY: the function is of this type, and takes any argument. Its code stays: threads run it.
@@ -202,6 +202,7 @@ fn ask_to_be_told() {
 }
 
 /// The process ends. May be called with any lock held by any thread, and takes none.
+#[cfg(target_env = "gnu")]
 extern "C" fn leave(status: c_int, _argument: *mut c_void) {
     // A child has the count, and none of the threads that would bring it down.
     let is_owner = OWNER.load(Ordering::Relaxed) == std::process::id();
@@ -209,7 +210,6 @@ extern "C" fn leave(status: c_int, _argument: *mut c_void) {
     if !is_owner || LEAVING.swap(true, Ordering::SeqCst) {
         return;
     }
-    LEAVES.set(true);
     let begin = Instant::now();
     while IN_USE.load(Ordering::SeqCst) > 0 {
         if begin.elapsed() >= PATIENCE {

@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -18,17 +17,12 @@ use super::registered_stream::{Known, Share};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::EngineId;
 
-/// Streams into which something can be put at the same time.
-const TURNS: usize = 16;
-
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: AtomicUsize,
     /// Those of users that are registered or have an operation, and those of engines that could not be
     /// registered.
     streams: Mutex<HashMap<Stream, Use>>,
-    /// A stream always has the same one of them.
-    turns: [Mutex<()>; TURNS],
 }
 
 /// What is known of a stream.
@@ -38,7 +32,12 @@ enum Use {
     Alone,
     /// From before it is registered until it is deregistered. Open as long as there is something to
     /// have a share of.
-    Registered { by: EngineId, known: Weak<Known> },
+    Registered {
+        by: EngineId,
+        /// Null is the name of one on every device.
+        device: u32,
+        known: Weak<Known>,
+    },
 }
 
 /// The place of one operation that is in a stream, whoever put it there. Leaked, it stays taken.
@@ -78,12 +77,28 @@ impl Places {
     ///
     /// # Errors
     ///
-    /// `Busy` where the stream takes none now; `WrongEngine` where another engine has registered it.
-    pub(super) fn take_in(self: &Arc<Self>, stream: Stream, engine: EngineId) -> Result<Queued> {
+    /// `Busy` where the stream takes none now, or another device's of that name is registered;
+    /// `WrongEngine` where another engine has registered it.
+    pub(super) fn take_in(
+        self: &Arc<Self>,
+        (stream, device): (Stream, u32),
+        engine: EngineId,
+    ) -> Result<Queued> {
         let mut place =
             (self.count(usize::MAX)).ok_or_else(|| busy("there is no end of operations"))?;
         let registered = match lock(&self.streams).get(&stream) {
-            Some(Use::Registered { by, known }) => Some((*by, known.upgrade())),
+            Some(Use::Registered {
+                by,
+                device: of,
+                known,
+            }) => {
+                if *of != device {
+                    let reason = "another device's default stream is registered, and cuFile may take one \
+                                  for the other";
+                    return Err(busy(reason));
+                }
+                Some((*by, known.upgrade()))
+            }
             Some(Use::Alone) | None => None,
         };
         place.kept = match registered {
@@ -133,11 +148,11 @@ impl Places {
     /// # Errors
     ///
     /// `Busy` where it is registered, or has an operation.
-    pub(super) fn begin(&self, stream: Stream, by: EngineId) -> Result<()> {
+    pub(super) fn begin(&self, (stream, device): (Stream, u32), by: EngineId) -> Result<()> {
         match lock(&self.streams).entry(stream) {
             Entry::Vacant(entry) => {
                 let known = Weak::new();
-                entry.insert(Use::Registered { by, known });
+                entry.insert(Use::Registered { by, device, known });
                 Ok(())
             }
             Entry::Occupied(entry) => Err(busy(match entry.get() {
@@ -159,17 +174,28 @@ impl Places {
         // Dropped without the lock.
         let _ended = lock(&self.streams).remove(&stream);
     }
+}
 
-    /// The turn to put something into a stream. Blocks as long as somebody else's call.
-    pub(super) fn turn(&self, stream: Stream) -> MutexGuard<'_, ()> {
-        let mut hasher = DefaultHasher::new();
-        stream.hash(&mut hasher);
-        let index = usize::try_from(hasher.finish() % TURNS as u64).unwrap_or(0);
-        lock(&self.turns[index])
+/// The turn to put something into one stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn(Arc<Mutex<()>>);
+
+impl Turn {
+    /// Blocks as long as somebody else's call.
+    pub(super) fn take(&self) -> MutexGuard<'_, ()> {
+        lock(&self.0)
     }
 }
 
 impl Queued {
+    /// Whose turn has to be awaited; `None` where the stream is the operation's alone, or an engine's own.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        match &self.kept {
+            Kept::Share(share) => Some(share.turn().clone()),
+            Kept::Nothing | Kept::Alone(_) => None,
+        }
+    }
+
     /// The operation was given up: who waits for the end of the stream is not to wait for this.
     pub(super) fn give_up(&mut self) {
         if let Kept::Share(share) = &mut self.kept {
@@ -224,29 +250,31 @@ mod tests {
         let places = Arc::new(Places::default());
         let (ours, other) = (EngineId::unique(), EngineId::unique());
         let kind = |error: Error| error.kind();
-        places.begin(stream(1), ours).unwrap();
+        places.begin((stream(1), 0), ours).unwrap();
         assert_eq!(
-            kind(places.begin(stream(1), other).unwrap_err()),
+            kind(places.begin((stream(1), 0), other).unwrap_err()),
             ErrorKind::Busy
         );
         let (from_us, from_others) = (
-            places.take_in(stream(1), ours),
-            places.take_in(stream(1), other),
+            places.take_in((stream(1), 0), ours),
+            places.take_in((stream(1), 0), other),
         );
         assert_eq!(kind(from_us.unwrap_err()), ErrorKind::Busy);
         assert_eq!(kind(from_others.unwrap_err()), ErrorKind::WrongEngine);
         places.end(stream(1));
-        let alone = places.take_in(stream(1), other).unwrap();
+        let alone = places.take_in((stream(1), 0), other).unwrap();
         assert_eq!(
-            kind(places.take_in(stream(1), ours).unwrap_err()),
+            kind(places.take_in((stream(1), 0), ours).unwrap_err()),
             ErrorKind::Busy
         );
         assert_eq!(
-            kind(places.begin(stream(1), ours).unwrap_err()),
+            kind(places.begin((stream(1), 0), ours).unwrap_err()),
             ErrorKind::Busy
         );
         drop(alone);
-        places.begin(stream(1), ours).unwrap();
+        places.begin((stream(1), 0), ours).unwrap();
+        let elsewhere = places.take_in((stream(1), 1), ours);
+        assert_eq!(kind(elsewhere.unwrap_err()), ErrorKind::Busy);
         assert_eq!(places.taken.load(Ordering::Relaxed), 0);
     }
 

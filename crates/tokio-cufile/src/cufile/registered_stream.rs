@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::leaving::Purpose;
 use super::part::error_of;
+use super::places::Turn;
 use super::registration::Registered;
 use super::session::Session;
 use super::{Cufile, streams};
@@ -54,6 +55,7 @@ pub(crate) struct User {
     /// Ended when this goes.
     _registered: Registered<Registration>,
     stream: Stream,
+    turn: Turn,
     /// Its owner has let go of it.
     is_closed: AtomicBool,
     progress: watch::Sender<Progress>,
@@ -92,9 +94,9 @@ impl RegisteredStream {
     /// # Safety
     ///
     /// The stream belongs to that context, and is alive until [`deregister`](Self::deregister) has resolved
-    /// without an error. Where that is not awaited, until [`shutdown`](Engine::shutdown) has resolved with
-    /// nothing quarantined. Else as long as the process: so it is where `deregister` ends with an error, an
-    /// operation in the stream was `Quarantined`, or the value is dropped and the engine without a shutdown.
+    /// without an error. Where it ends with one, or is not awaited, as long as the process: a
+    /// [`shutdown`](Engine::shutdown) deregisters what is left, and does not say whether the library let go
+    /// of it.
     ///
     /// # Errors
     ///
@@ -146,7 +148,9 @@ impl RegisteredStream {
     /// Lets nothing more into the stream, and deregisters it, on a thread of the engine's, when what was put
     /// there has ended. Resolves when that is done: then the stream may be destroyed.
     ///
-    /// libcufile may wait for what else is in the stream; no buffer of the engine is freed meanwhile.
+    /// libcufile may wait for what else is in the stream. Meanwhile the engine frees no buffer, no outcome of
+    /// a dropped write is told, for which [`sync_data`](crate::AsyncCuFile::sync_data) and `close` may wait,
+    /// and a [`shutdown`](Engine::shutdown) does not end: so nothing in the stream may wait for those.
     ///
     /// # Errors
     ///
@@ -228,6 +232,10 @@ impl Share {
         })
     }
 
+    pub(super) fn turn(&self) -> &Turn {
+        &self.known.turn
+    }
+
     /// The operation was given up, and may be in the stream for ever.
     pub(super) fn give_up(&mut self) {
         if !self.is_given_up {
@@ -279,7 +287,9 @@ impl Cufile {
         let session = self.session().map_err(absent)?;
         let takes = session.takes_streams();
         takes.map_err(|reason| Error::new(ErrorKind::Unsupported, reason.to_owned()))?;
-        session.places().begin(stream, engine.id)?;
+        session
+            .places()
+            .begin((stream, device.ordinal()), engine.id)?;
         let progress = watch::Sender::default();
         // SAFETY: as the caller vouches.
         let registration = unsafe { Registration::new(&session, device, stream, &progress) };
@@ -290,6 +300,7 @@ impl Cufile {
         let user = User {
             _registered: registered,
             stream,
+            turn: Turn::default(),
             is_closed: AtomicBool::new(false),
             progress,
         };

@@ -18,7 +18,7 @@ use nvidia_dl::cufile::{CufileError, StreamRegisterFlags};
 
 use super::leaving::Purpose;
 use super::part::CufilePart;
-use super::places::Queued;
+use super::places::{Queued, Turn};
 use super::session::Session;
 use crate::cuda::{Device, Stream};
 use crate::error::Result;
@@ -85,6 +85,7 @@ pub(super) struct OwnStream {
     /// An operation in it was given up: what comes behind may wait for ever.
     is_stuck: AtomicBool,
     submitters: AtomicUsize,
+    turn: Turn,
 }
 
 /// The load of a stream with nothing in it: but for the one in the table, nobody has a share.
@@ -109,6 +110,7 @@ impl OwnStream {
             is_registered: registered.is_ok(),
             is_stuck: AtomicBool::new(false),
             submitters: AtomicUsize::new(0),
+            turn: Turn::default(),
         })
     }
 
@@ -131,6 +133,10 @@ impl OwnStream {
     fn load(self: &Arc<Self>) -> (usize, usize) {
         let submitters = self.submitters.load(Ordering::Relaxed);
         (submitters, Arc::strong_count(self))
+    }
+
+    pub(super) const fn turn(&self) -> &Turn {
+        &self.turn
     }
 
     /// Somebody puts something there, until the value goes.

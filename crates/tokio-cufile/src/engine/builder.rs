@@ -301,7 +301,16 @@ fn limits(config: &Config, layout: SlotLayout, ring: bool) -> Limits {
             capacity: config.budget as u64,
             reserve: bytes_reserve as u64,
         },
-        parts: limit(parts_max(config, ring)),
+        // Of the ring's a share, and the threads that come on top.
+        parts: Limit {
+            capacity: parts_max(config, ring) as u64,
+            reserve: (urgent_share(config.num_threads)
+                + if ring {
+                    urgent_share(config.queue_depth)
+                } else {
+                    0
+                }) as u64,
+        },
         slots: limit(layout.large),
         small_slots: limit(layout.small),
         workers: Limit {

@@ -54,8 +54,10 @@ use crate::stats::{Counters, Stats};
 /// has ended. Where libcufile is used, `exit` first waits until no call of it runs and none of its
 /// operations is in a CUDA stream: destroyed in use it would crash the process. That takes as long as they
 /// take, and 5 seconds at most. Then the process ends with the status that it was leaving with, but without
-/// the exit handlers that were registered before libcufile was used. Meanwhile no operation begins another
-/// call of libcufile, and so none that needs one ends. `_exit`, `abort` and signals wait for nothing.
+/// the exit handlers that were registered before libcufile was used. From then on no operation begins another
+/// call of libcufile, and none that needs one ends: an exit handler must not wait for operations. It does not
+/// wait for the very first call of a kind (the opening of the library, the first read) where the process
+/// leaves in the middle of it. `_exit`, `abort` and signals wait for nothing.
 ///
 /// # After `fork`
 ///
