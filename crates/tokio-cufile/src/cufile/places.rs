@@ -188,7 +188,8 @@ impl Turn {
 }
 
 impl Queued {
-    /// Whose turn has to be awaited; `None` where the stream is the operation's alone, or an engine's own.
+    /// The turn of a user's stream; `None` where that is the operation's alone. An engine's own has its
+    /// turn beside it.
     pub(super) fn turn(&self) -> Option<Turn> {
         match &self.kept {
             Kept::Share(share) => Some(share.turn().clone()),

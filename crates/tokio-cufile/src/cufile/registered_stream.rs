@@ -18,7 +18,6 @@ use std::task::Poll;
 use nvidia_dl::cuda::Stream;
 use tokio::sync::watch;
 
-use super::leaving::Purpose;
 use super::part::error_of;
 use super::places::Turn;
 use super::registration::Registered;
@@ -341,21 +340,15 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let library = self.session.library();
-        let Some(library) = library.call_unless_leaving(Purpose::Stream) else {
-            return; // Nobody needs it deregistered then.
-        };
-        drop(self.device.bind());
         // SAFETY: registered in `new`, and alive, as its caller vouched; it has passed all that was put
         // there: every operation in it had a share of what owns this value, or the engine has ended with
         // nothing in flight.
-        let ended = unsafe { library.stream_deregister(self.stream) };
-        drop(library);
+        let ended = unsafe { streams::deregister(&self.session, &self.device, self.stream) };
+        let Some(ended) = ended else {
+            return;
+        };
         // Whether cuFile still knows it or not: one operation at a time does no harm.
         self.session.places().end(self.stream);
-        if let Err(error) = &ended {
-            tracing::warn!(%error, "a user's stream was not deregistered from cuFile");
-        }
         let ended = Some(ended.map_err(error_of));
         self.progress.send_modify(|progress| progress.ended = ended);
     }

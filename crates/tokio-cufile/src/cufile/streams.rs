@@ -173,24 +173,35 @@ pub(super) unsafe fn register(
     unsafe { library.stream_register(stream, flags) }
 }
 
+/// Has cuFile forget a stream. `None` once the process ends: nobody needs that then.
+///
+/// # Safety
+///
+/// The stream was registered, is alive, and has passed all that was put there.
+pub(super) unsafe fn deregister(
+    session: &Session,
+    device: &Device,
+    stream: cuda::Stream,
+) -> Option<std::result::Result<(), CufileError>> {
+    let library = session.library().call_unless_leaving(Purpose::Stream)?;
+    drop(device.bind());
+    // SAFETY: as the caller vouches.
+    let deregistered = unsafe { library.stream_deregister(stream) };
+    if let Err(error) = &deregistered {
+        tracing::warn!(%error, "a stream was not deregistered from cuFile, and stays");
+    }
+    Some(deregistered)
+}
+
 impl Drop for OwnStream {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take().filter(|_| self.is_registered) else {
             return; // Destroyed by now.
         };
-        let library = self.session.library();
-        let Some(library) = library.call_unless_leaving(Purpose::Stream) else {
-            #[expect(clippy::disallowed_methods, reason = "cuFile still knows it")]
-            std::mem::forget(stream);
-            return;
-        };
-        drop(stream.device().bind());
         // SAFETY: registered in `new`, and alive; it has passed all that was put there: every
         // operation in it had a share of this value, or is quarantined with its share.
-        let deregistered = unsafe { library.stream_deregister(self.raw) };
-        drop(library);
-        if let Err(error) = deregistered {
-            tracing::warn!(%error, "a stream was not deregistered from cuFile, and stays");
+        let deregistered = unsafe { deregister(&self.session, stream.device(), self.raw) };
+        if !matches!(deregistered, Some(Ok(()))) {
             #[expect(clippy::disallowed_methods, reason = "cuFile may still know it")]
             std::mem::forget(stream);
         }

@@ -285,38 +285,29 @@ fn start_ring(
 
 /// Parts in flight in all executors together.
 const fn parts_max(config: &Config, ring: bool) -> usize {
-    threads(config) + if ring { config.queue_depth } else { 0 }
+    threads(config) + ring_depth(config, ring)
+}
+
+const fn ring_depth(config: &Config, ring: bool) -> usize {
+    if ring { config.queue_depth } else { 0 }
 }
 
 fn limits(config: &Config, layout: SlotLayout, ring: bool) -> Limits {
     let part_max = config.task_size.max(config.bounce_buffer_size);
-    let limit = |capacity: usize| Limit {
+    let limit = |capacity: usize, reserve: usize| Limit {
         capacity: capacity as u64,
-        reserve: urgent_share(capacity) as u64,
+        reserve: reserve as u64,
     };
     // Whatever is reserved, the largest part of another class must fit beside it.
-    let bytes_reserve = urgent_share(config.budget).min(config.budget - part_max);
+    let urgent_bytes = urgent_share(config.budget).min(config.budget - part_max);
+    let urgent_threads = urgent_share(config.num_threads);
+    let urgent_parts = urgent_threads + urgent_share(ring_depth(config, ring));
     Limits {
-        bytes: Limit {
-            capacity: config.budget as u64,
-            reserve: bytes_reserve as u64,
-        },
-        // Of the ring's a share, and the threads that come on top.
-        parts: Limit {
-            capacity: parts_max(config, ring) as u64,
-            reserve: (urgent_share(config.num_threads)
-                + if ring {
-                    urgent_share(config.queue_depth)
-                } else {
-                    0
-                }) as u64,
-        },
-        slots: limit(layout.large),
-        small_slots: limit(layout.small),
-        workers: Limit {
-            capacity: threads(config) as u64,
-            reserve: urgent_share(config.num_threads) as u64,
-        },
+        bytes: limit(config.budget, urgent_bytes),
+        parts: limit(parts_max(config, ring), urgent_parts),
+        slots: limit(layout.large, urgent_share(layout.large)),
+        small_slots: limit(layout.small, urgent_share(layout.small)),
+        workers: limit(threads(config), urgent_threads),
         queued_max: config.queued_operations_max,
         quiet_limit: config.quiet_limit,
     }
