@@ -12,6 +12,7 @@ use super::counts::{Counts, Harm, read};
 use super::devices::{Leases, Role};
 use super::field::{self, Epoch, Files, Plan, text};
 use super::hardware::Hardware;
+use super::run::{QUIET_LIMIT_WITHOUT_SILENCE, rest_of};
 use super::threads::Threads;
 use super::{Backend, arena, fly};
 
@@ -19,8 +20,7 @@ use super::{Backend, arena, fly};
 const IN_FLIGHT_MAX: u64 = 256;
 /// One round in so many has hardware that does not answer before the engine has ended.
 const STUCK_EVERY: usize = 12;
-const QUIET_LIMIT: Duration = Duration::from_secs(1);
-/// Of such a round: it takes as long.
+/// The quiet limit of such a round: it takes as long.
 const QUIET_LIMIT_STUCK: Duration = Duration::from_millis(60);
 /// Rounds by cuFile of which one at least moves a byte: some end before.
 const BY_CUFILE_MIN: usize = 4;
@@ -55,7 +55,7 @@ pub(super) async fn run(
         let quiet_limit = if is_stuck {
             QUIET_LIMIT_STUCK
         } else {
-            QUIET_LIMIT
+            QUIET_LIMIT_WITHOUT_SILENCE
         };
         let plan = Plan {
             builder: field::engine(backend, args.device, quiet_limit),
@@ -70,7 +70,7 @@ pub(super) async fn run(
             tasks: operations,
             is_stuck,
             sizes: arena::FEW,
-            rest: super::run::rest_of(args),
+            rest: rest_of(args),
         };
         first += operations;
         by_cufile += usize::from(backend.is_cufile());

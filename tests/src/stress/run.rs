@@ -20,11 +20,12 @@ const TASKS: usize = 64;
 const STUCK_MAX: Duration = Duration::from_secs(20);
 /// How long what was dropped may take to come back before an orderly end.
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// Of engines whose devices fall silent on purpose: runs wait this long for each.
-const QUIET_LIMIT: Duration = Duration::from_secs(1);
-/// Of engines in which nothing falls silent. A machine that is busy elsewhere may keep a thread from
-/// running for a second; what is given up then is no failure, but it looks like one.
-const QUIET_LIMIT_WITHOUT_SILENCE: Duration = Duration::from_secs(10);
+/// Of engines whose devices fall silent on purpose: runs wait this long for each. A machine that is
+/// busy elsewhere may keep threads from running for a second or two; what is given up then is no
+/// failure, but it looks like one.
+const QUIET_LIMIT: Duration = Duration::from_secs(3);
+/// Of engines in which nothing falls silent.
+pub(super) const QUIET_LIMIT_WITHOUT_SILENCE: Duration = Duration::from_secs(10);
 
 /// Does what was asked for, prints what came of it, and says whether all was well.
 ///
