@@ -6,7 +6,11 @@ use std::process::Command;
 
 use xtask::simulator;
 
+use crate::report::Outcome;
 use crate::{Result, place, process, sim, skips};
+
+/// Of a run that failed: what it counted and found, and its verdict.
+const LAST_LINES: usize = 24;
 
 /// As many as the simulator has: some are used up.
 const DEVICES: u32 = 16;
@@ -41,21 +45,37 @@ pub(crate) fn run(words: &[String]) -> Result<bool> {
 }
 
 /// Runs it in every way that CI wants. The first failure does not keep the others from running.
-pub(crate) fn short_tier() -> Result<()> {
-    let program = build()?;
+pub(crate) fn short_tier() -> Outcome {
+    let program = match build() {
+        Ok(program) => program,
+        Err(message) => return Err(message).into(),
+    };
     let mut failed = Vec::new();
+    let mut last_lines = String::new();
     for line in SHORT_TIER {
-        let words: Vec<&str> = line.split(' ').collect();
-        let mut command = command(&program, &words, uses(&words, &["sim", "cuda"]))?;
-        command.env(skips::LOG_VARIABLE, skips::log_path());
-        if process::check(&mut command).is_err() {
-            failed.push(line);
+        if let Err(found) = run_line(&program, line) {
+            failed.push(format!("stress {line}"));
+            last_lines.push_str(&format!("stress {line}:\n{found}\n"));
         }
     }
-    match failed.as_slice() {
-        [] => Ok(()),
-        failed => Err(format!("stress {}", failed.join("; stress "))),
+    Outcome {
+        failure: (!failed.is_empty()).then(|| failed.join("; ")),
+        last_lines,
+        ..Outcome::default()
     }
+}
+
+/// Runs it in one of these ways. The error is the end of what it printed.
+fn run_line(program: &PathBuf, line: &str) -> Result<()> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut command = command(program, &words, uses(&words, &["sim", "cuda"]))?;
+    command.env(skips::LOG_VARIABLE, skips::log_path());
+    let run = process::watch(&mut command)?;
+    if run.success {
+        return Ok(());
+    }
+    let found = process::last_lines(&run.output, LAST_LINES);
+    Err(format!("{found}\nit ended with {}", run.status))
 }
 
 fn build() -> Result<PathBuf> {
