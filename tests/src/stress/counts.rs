@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio_cufile::{DataPath, PathBytes};
 
 use super::lock;
+use super::pulse::Pulse;
 
 /// Messages that are kept; all are counted.
 const MESSAGES_MAX: usize = 12;
@@ -156,6 +158,8 @@ pub struct Counts {
     messages: Mutex<Vec<String>>,
     /// Bytes by the path that they took, of all engines.
     paths: Mutex<BTreeMap<DataPath, u64>>,
+    /// Where real time matters.
+    pulse: Option<Arc<Pulse>>,
 }
 
 pub(super) fn add(count: &AtomicU64, more: u64) {
@@ -167,6 +171,19 @@ pub(super) fn read(count: &AtomicU64) -> u64 {
 }
 
 impl Counts {
+    /// Of a run in which silence is judged.
+    pub(super) fn with_pulse() -> Self {
+        Self {
+            pulse: Some(Pulse::start()),
+            ..Self::default()
+        }
+    }
+
+    /// For how long the machine stood still, if it did.
+    pub(super) fn stood_still(&self) -> Option<Duration> {
+        self.pulse.as_ref().and_then(|pulse| pulse.stood_still())
+    }
+
     pub(super) fn dropped(&self, point: Point) {
         add(&self.dropped[point as usize], 1);
     }

@@ -19,6 +19,7 @@ mod hardware;
 mod library;
 mod model;
 mod outcome;
+mod pulse;
 mod rounds;
 mod run;
 mod slow;

@@ -84,7 +84,10 @@ where
                 self.epoch.subject(self.subject).is_faulty
             }
             ErrorKind::DeviceFailed => role.is_some_and(|role| role != Role::Sound),
-            ErrorKind::Quarantined => is_doomed || self.epoch.is_stuck || self.epoch.is_ending(),
+            ErrorKind::Quarantined => {
+                let is_meant = is_doomed || self.epoch.is_stuck || self.epoch.is_ending();
+                is_meant || self.epoch.counts.stood_still().is_some()
+            }
             ErrorKind::ShuttingDown => self.epoch.is_ending(),
             _ => false,
         };
