@@ -9,7 +9,7 @@ use tokio_cufile::{CacheMode, DigestKind};
 use crate::Result;
 use crate::args::{Args, Workload};
 use crate::contest::{Before, Contest, Entry};
-use crate::engines::{blocking, fio, hash, ours, plain, ring, tokio_fs, tokio_uring};
+use crate::engines::{blocking, channel_ring, fio, hash, ours, plain, ring, tokio_fs, tokio_uring};
 use crate::gpu;
 use crate::job::{Access, Job};
 use crate::queue;
@@ -103,6 +103,7 @@ pub(crate) fn data_file(args: &Args) -> Result<DataFile> {
 fn cold_read(args: &Args) -> Result<Contest> {
     let depth = args.depth.unwrap_or(LARGE_DEPTH);
     let mut entries = vec![fio::entry(), fio::entry_on_large_pages(), ring::entry()];
+    entries.push(channel_ring::entry());
     entries.extend(ours::entries(Shape::Requests, CacheMode::Auto));
     entries.extend(ours::entries(Shape::Whole, CacheMode::Auto));
     entries.extend([tokio_uring::entry(), blocking::entry(), tokio_fs::entry()]);
@@ -207,6 +208,7 @@ fn random(args: &Args, workload: &'static str, reference: Entry, depth: usize) -
     } else {
         entries.push(fio::entry());
     }
+    entries.push(channel_ring::entry());
     entries.extend(ours::entries(Shape::Requests, CacheMode::Direct));
     entries.push(ours::spin());
     if depth > 1 {

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use measure::report::Sample;
@@ -11,6 +10,7 @@ use measure::usage::Window;
 use tokio::runtime::Runtime;
 use tokio_cufile::{Engine, HostBuffer, HostPart};
 
+use super::source::Source;
 use super::{nanos, sample, whole};
 use crate::Result;
 use crate::contest::{Entry, Runner};
@@ -38,26 +38,6 @@ struct Blocking {
     _allocator: Engine,
 }
 
-/// Where the lanes get their offsets.
-#[derive(Clone)]
-struct Source {
-    job: Job,
-    next: Arc<AtomicU64>,
-    end: Option<Instant>,
-}
-
-impl Source {
-    fn next(&self, random: &mut impl FnMut() -> u64) -> Option<u64> {
-        match self.end {
-            Some(end) => (Instant::now() < end).then(random),
-            None => {
-                let index = self.next.fetch_add(1, Ordering::Relaxed);
-                (index < self.job.blocks()).then(|| index * self.job.block as u64)
-            }
-        }
-    }
-}
-
 async fn lane(
     file: Arc<File>,
     source: Source,
@@ -65,7 +45,7 @@ async fn lane(
     mut random: impl FnMut() -> u64,
 ) -> Result<Vec<u64>> {
     let mut latencies = Vec::new();
-    let write = source.job.is_write();
+    let write = source.job().is_write();
     while let Some(offset) = source.next(&mut random) {
         let since = Instant::now();
         let file = Arc::clone(&file);
@@ -79,7 +59,7 @@ async fn lane(
         })
         .await?;
         latencies.push(nanos(since));
-        whole(&source.job, result?)?;
+        whole(source.job(), result?)?;
         slot = back;
     }
     Ok(latencies)
@@ -97,14 +77,7 @@ impl Runner for Blocking {
         let (slots, job, file) = (slots?, self.job.clone(), Arc::clone(&self.file));
         let (usage, latencies) = self.runtime.block_on(async move {
             let window = Window::open();
-            let source = Source {
-                end: match job.access {
-                    Access::Random { duration } => Some(Instant::now() + duration),
-                    Access::Read | Access::Write { .. } => None,
-                },
-                next: Arc::default(),
-                job: job.clone(),
-            };
+            let source = Source::start(&job);
             let tasks: Vec<_> = slots
                 .into_iter()
                 .enumerate()

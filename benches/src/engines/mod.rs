@@ -1,11 +1,13 @@
 //! The contestants.
 
 pub(crate) mod blocking;
+pub(crate) mod channel_ring;
 pub(crate) mod fio;
 pub(crate) mod hash;
 pub(crate) mod ours;
 pub(crate) mod plain;
 pub(crate) mod ring;
+mod source;
 pub(crate) mod tokio_fs;
 pub(crate) mod tokio_uring;
 

@@ -46,22 +46,8 @@ impl Ring {
         let allocator = super::allocator()?;
         let mut arena = super::memory(&allocator, job.block * job.depth)?;
         data::fill(job.seed, 0, arena.as_mut_slice()?);
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_coop_taskrun()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag()
-            .build(u32::try_from(job.depth.next_power_of_two())?)?;
-        let start = arena.as_mut_slice()?.as_mut_ptr();
-        let slots: Vec<libc::iovec> = (0..job.depth)
-            .map(|slot| libc::iovec {
-                iov_base: start.wrapping_add(slot * job.block).cast(),
-                iov_len: job.block,
-            })
-            .collect();
-        // SAFETY: the slots lie in the arena, which outlives the ring and is not touched by us
-        // from here on.
-        unsafe { ring.submitter().register_buffers(&slots) }?;
+        // SAFETY: the arena outlives the ring and is not touched by us from here on.
+        let ring = unsafe { build(job, arena.as_mut_slice()?.as_mut_ptr(), 0) }?;
         Ok(Self {
             ring,
             arena,
@@ -75,20 +61,8 @@ impl Ring {
     }
 
     fn entry(&mut self, slot: usize, offset: u64) -> Result<squeue::Entry> {
-        let fd = types::Fd(self.file.as_raw_fd());
-        let memory = self.arena.as_mut_slice()?.as_mut_ptr();
-        let memory = memory.wrapping_add(slot * self.job.block);
-        let (length, index) = (u32::try_from(self.job.block)?, u16::try_from(slot)?);
-        let entry = if self.job.is_write() {
-            opcode::WriteFixed::new(fd, memory, length, index)
-                .offset(offset)
-                .build()
-        } else {
-            opcode::ReadFixed::new(fd, memory, length, index)
-                .offset(offset)
-                .build()
-        };
-        Ok(entry.user_data(slot as u64))
+        let arena = self.arena.as_mut_slice()?.as_mut_ptr();
+        transfer(&self.job, &self.file, arena, slot, offset)
     }
 
     /// Keeps all slots busy with `next` offsets until there are no more and all is done.
@@ -126,6 +100,52 @@ impl Ring {
         }
         Ok(completions.len() as u64)
     }
+}
+
+/// A ring with room for all slots and `more`, whose slots in the arena at `arena` are registered.
+///
+/// # Safety
+///
+/// The arena has room for the job's slots and outlives the ring.
+pub(super) unsafe fn build(job: &Job, arena: *mut u8, more: usize) -> Result<IoUring> {
+    let ring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(u32::try_from((job.depth + more).next_power_of_two())?)?;
+    let slots: Vec<libc::iovec> = (0..job.depth)
+        .map(|slot| libc::iovec {
+            iov_base: arena.wrapping_add(slot * job.block).cast(),
+            iov_len: job.block,
+        })
+        .collect();
+    // SAFETY: the caller's word.
+    unsafe { ring.submitter().register_buffers(&slots) }?;
+    Ok(ring)
+}
+
+/// The transfer of one block into or out of a slot; the slot names it.
+pub(super) fn transfer(
+    job: &Job,
+    file: &File,
+    arena: *mut u8,
+    slot: usize,
+    offset: u64,
+) -> Result<squeue::Entry> {
+    let fd = types::Fd(file.as_raw_fd());
+    let memory = arena.wrapping_add(slot * job.block);
+    let (length, index) = (u32::try_from(job.block)?, u16::try_from(slot)?);
+    let entry = if job.is_write() {
+        opcode::WriteFixed::new(fd, memory, length, index)
+            .offset(offset)
+            .build()
+    } else {
+        opcode::ReadFixed::new(fd, memory, length, index)
+            .offset(offset)
+            .build()
+    };
+    Ok(entry.user_data(slot as u64))
 }
 
 impl Runner for Ring {
