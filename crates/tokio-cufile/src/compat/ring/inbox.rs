@@ -33,8 +33,7 @@ impl Inbox {
             sleeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             retired: AtomicBool::new(false),
-            // Blocking, or the ring's read of it would not wait.
-            bell: eventfd(0, EventfdFlags::CLOEXEC)?,
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 
@@ -88,13 +87,14 @@ impl Inbox {
     }
 
     fn ring_bell(&self) {
-        // Cannot block: the counter is read long before it is full.
+        // Never full: that takes 2^64 rings.
         let _: Result<usize, Errno> = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Ends a read of the bell that is armed in the ring.
-    pub(super) fn ring_for_the_last_time(&self) {
-        self.ring_bell();
+    /// Takes back what has been rung so far: the bell is not readable until it is rung again.
+    pub(super) fn hush(&self) {
+        // What has not been rung gives an error, and is what is wanted.
+        let _: Result<usize, Errno> = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
