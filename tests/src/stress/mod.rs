@@ -3,6 +3,7 @@
 //!
 //! `docs/reliability.md` says what it proves and how to run it: `cargo xtask stress`.
 
+mod acts;
 mod arena;
 pub mod args;
 mod content;
@@ -15,15 +16,20 @@ mod fate;
 mod field;
 mod fly;
 mod footprint;
+mod foreign;
 mod hardware;
 mod library;
 mod model;
 mod outcome;
+mod reads;
 mod rounds;
 mod run;
 mod slow;
 mod staged;
+mod streams;
 mod threads;
+mod writers;
+mod writes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
