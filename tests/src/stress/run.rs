@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::acts::Act;
 use super::args::Args;
 use super::counts::{Counts, Fault, Harm, Point, read};
 use super::devices::{self, Leases, Role};
@@ -146,7 +147,7 @@ fn never_happened(args: &Args, files: &Files, counts: &Counts) -> Vec<&'static s
     // Where nothing is slow on purpose, nothing may ever have to wait.
     let has_slow = files.slow.is_some() || args.device == Device::Sim;
     points.retain(|&point| has_slow || point != Point::Queued);
-    let mut missed = counts.acts.missed(args.device != Device::Host);
+    let mut missed = counts.acts.missed(&Act::ALL, args.device != Device::Host);
     missed.append(&mut counts.missed(&expected, &points));
     missed
 }
