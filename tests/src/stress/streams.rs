@@ -95,7 +95,7 @@ impl Reading<'_> {
     async fn meet(&mut self, stream: ReadStream, chunks: u64) -> Option<Point> {
         match self.fate {
             Fate::Awaited => {
-                self.to_the_end(stream).await;
+                self.exhaust(stream).await;
                 None
             }
             Fate::Dropped(Point::Unpolled) => {
@@ -104,7 +104,7 @@ impl Reading<'_> {
             }
             Fate::Dropped(_) => self.drop_behind(stream, chunks).await,
             Fate::Cancelled(turns) => {
-                let whole = self.to_the_end(stream);
+                let whole = self.exhaust(stream);
                 tokio::select! {
                     biased;
                     () = whole => None,
@@ -112,14 +112,14 @@ impl Reading<'_> {
                 }
             }
             Fate::Deadline(after) => {
-                let whole = self.to_the_end(stream);
+                let whole = self.exhaust(stream);
                 let late = tokio::time::timeout(after, whole).await.is_err();
                 late.then_some(Point::UnderWay)
             }
         }
     }
 
-    async fn to_the_end(&mut self, mut stream: ReadStream) {
+    async fn exhaust(&mut self, mut stream: ReadStream) {
         while self.step(&mut stream).await {}
     }
 

@@ -53,6 +53,7 @@ pub(super) async fn write<G, A>(
         closes: draws.below(3) == 0,
         forgot: false,
     };
+    let is_one = sending.pieces.len() == 1;
     let sends = draws.below(PIECES_MAX + 1);
     let end = sending.meet(flight.fate, sends).await;
     if let End::All = end {
@@ -64,7 +65,8 @@ pub(super) async fn write<G, A>(
     flight.epoch.counts.harm(Harm::Lost, forgot, message);
     let written = match end {
         End::Dropped(Point::Unpolled) => Written::Nothing,
-        // Of those that waited for their turn nobody is told: who drops a sink knows.
+        End::Dropped(_) if is_one => Written::Dropped,
+        // Of pieces that waited for their turn nobody is told: who drops a sink knows.
         End::All | End::Failed(_) | End::Dropped(_) => Written::Failed,
     };
     match end {
