@@ -39,6 +39,7 @@ pub(super) trait Ground: Send + 'static {
     fn lend(&mut self, range: Range<usize>) -> Option<Self::Part>;
     fn split(part: &mut Self::Part, at: usize) -> Self::Part;
     fn range(part: &Self::Part) -> Range<usize>;
+    fn address(part: &mut Self::Part) -> u64;
 }
 
 /// How the bytes of a part are reached.
@@ -61,6 +62,10 @@ impl Ground for HostBuffer {
     fn range(part: &HostPart) -> Range<usize> {
         part.range()
     }
+
+    fn address(part: &mut HostPart) -> u64 {
+        part.as_mut_slice().as_mut_ptr().expose_provenance() as u64
+    }
 }
 
 impl Ground for DeviceBuffer {
@@ -76,6 +81,10 @@ impl Ground for DeviceBuffer {
 
     fn range(part: &DevicePart) -> Range<usize> {
         part.range()
+    }
+
+    fn address(part: &mut DevicePart) -> u64 {
+        part.address()
     }
 }
 
@@ -123,6 +132,7 @@ pub(super) struct Harm {
 
 /// One buffer in cells.
 pub(super) struct Arena<G: Ground, A> {
+    /// Before the buffer in order of drops: it may be what the driver knows of that.
     access: A,
     sizes: Sizes,
     cells: Vec<Range<usize>>,

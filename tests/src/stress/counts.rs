@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio_cufile::{DataPath, PathBytes};
 
+use super::acts::Acts;
 use super::lock;
 use super::pulse::Pulse;
 
@@ -155,6 +156,7 @@ pub struct Counts {
     harm: [AtomicU64; Harm::ALL],
     pub(super) slots_bad: AtomicU64,
     pub(super) permits_bad: AtomicU64,
+    pub(super) acts: Acts,
     messages: Mutex<Vec<String>>,
     /// Bytes by the path that they took, of all engines.
     paths: Mutex<BTreeMap<DataPath, u64>>,
@@ -272,7 +274,8 @@ impl Counts {
         faults.chain(points).collect()
     }
 
-    /// How often each fault fired, and each drop point was hit.
+    /// How many operations of each kind there were, how often each fault fired, and each drop point
+    /// was hit.
     #[must_use]
     pub fn details(&self) -> String {
         let faults = Fault::ALL
@@ -289,8 +292,9 @@ impl Counts {
         let paths = lock(&self.paths);
         let paths = paths.iter().map(|(path, bytes)| (path.name(), *bytes));
         format!(
-            "faults fired: {}\ndropped: {}\nbytes by path: {}\n\
+            "{}\nfaults fired: {}\ndropped: {}\nbytes by path: {}\n\
              awaited: done={} failed={} bytes={} shutdowns={}",
+            self.acts,
             list(faults.collect()),
             list(points.collect()),
             list(paths.filter(|(_, bytes)| *bytes > 0).collect()),

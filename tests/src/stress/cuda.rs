@@ -1,39 +1,46 @@
 //! A device of whatever driver the loader finds, real or simulated, and how the harness reaches its
-//! memory: by copies of its own that the engine knows nothing of.
+//! memory: by copies of its own that the engine knows nothing of. And host memory that such a driver
+//! knows.
 //!
-//! Unsafe, because copies name memory by address.
-#![allow(unsafe_code, reason = "copies name device memory by address")]
+//! Unsafe, because copies and registrations name memory by address.
+#![allow(
+    unsafe_code,
+    reason = "copies and registrations name memory by address"
+)]
+
+use std::sync::Arc;
 
 use nvidia_dl::Search;
-use nvidia_dl::cuda::{Context, CudaError, DevicePtr, Driver, Stream};
-use tokio_cufile::DevicePart;
+use nvidia_dl::cuda::{Context, CudaError, DevicePtr, Driver, HostRegisterFlags, Stream};
+use tokio_cufile::{DevicePart, HostBuffer};
 
 use super::field::text;
 
-/// The first device, with a context that stays to the end of the process.
+/// A device, with a context that stays to the end of the process.
 #[derive(Debug)]
 pub(super) struct Cuda {
     driver: &'static Driver,
     context: Context,
     name: String,
+    /// Its CUDA ordinal.
+    pub(super) ordinal: u32,
 }
 
 impl Cuda {
-    /// Its CUDA ordinal.
-    pub(super) const ORDINAL: u32 = 0;
-
-    pub(super) fn first() -> Result<Self, String> {
+    pub(super) fn open(ordinal: u32) -> Result<Self, String> {
         let driver = Driver::load(&Search::libcuda());
         let driver = driver.map_err(|error| format!("there is no CUDA: {error}"))?;
         driver.init().map_err(text)?;
         if driver.device_count().map_err(text)? == 0 {
             return Err("CUDA sees no device".to_owned());
         }
-        let device = driver.device(0).map_err(text)?;
+        let device = driver.device(i32::try_from(ordinal).map_err(text)?);
+        let device = device.map_err(text)?;
         Ok(Self {
             driver,
             context: driver.primary_ctx_retain(device).map_err(text)?,
             name: driver.device_name(device).map_err(text)?,
+            ordinal,
         })
     }
 
@@ -83,5 +90,49 @@ impl Cuda {
     fn enter(&self) -> Result<(), CudaError> {
         // SAFETY: the context is retained, and never released.
         unsafe { self.driver.ctx_set_current(Some(self.context)) }
+    }
+}
+
+/// Host memory that the driver knows.
+#[derive(Debug)]
+pub(super) struct Registered {
+    cuda: Arc<Cuda>,
+    /// Exposed.
+    start: usize,
+}
+
+impl Registered {
+    /// All of `buffer`, which has to live for longer.
+    pub(super) fn new(cuda: &Arc<Cuda>, buffer: &mut HostBuffer) -> Result<Self, String> {
+        let bytes = buffer.as_mut_slice().map_err(text)?;
+        let (start, len) = (bytes.as_mut_ptr(), bytes.len());
+        cuda.enter().map_err(text)?;
+        let flags = HostRegisterFlags::PORTABLE;
+        // SAFETY: the buffer is mapped as long as it lives, and the caller keeps it for longer than
+        // the value, whose end unregisters.
+        unsafe { cuda.driver.host_register(start, len, flags) }.map_err(text)?;
+        Ok(Self {
+            cuda: Arc::clone(cuda),
+            start: start.expose_provenance(),
+        })
+    }
+
+    /// The device whose driver was told.
+    pub(super) fn ordinal(&self) -> u32 {
+        self.cuda.ordinal
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let start = std::ptr::with_exposed_provenance_mut(self.start);
+        let unregistered = self.cuda.enter().and_then(|()| {
+            // SAFETY: registered by `new`; the device makes no copies of this memory, which the
+            // library reads and writes by the host.
+            unsafe { self.cuda.driver.host_unregister(start) }
+        });
+        if let Err(error) = unregistered {
+            eprintln!("stress: host memory stays registered: {error}");
+        }
     }
 }

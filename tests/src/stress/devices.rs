@@ -133,6 +133,8 @@ pub(super) struct Leases {
     sim: Option<&'static Sim>,
     /// Those that go on.
     kept: Vec<(Role, Hardware)>,
+    /// The first of them as any program has it.
+    cuda: Option<Arc<Cuda>>,
     doomed: usize,
 }
 
@@ -145,21 +147,30 @@ impl Leases {
                 let sim = Sim::need();
                 let sim = sim.ok_or("simulated devices: run it by `cargo xtask stress`")?;
                 let lease = |role| (role, Hardware::Simulated(Arc::new(sim.lease())));
+                let kept = [Role::Refuses, Role::Slow].map(lease).to_vec();
+                let cuda = Cuda::open(kept[0].1.ordinal())?;
                 Ok(Self {
                     sim: Some(sim),
-                    kept: [Role::Refuses, Role::Slow].map(lease).to_vec(),
+                    kept,
+                    cuda: Some(Arc::new(cuda)),
                     doomed: 0,
                 })
             }
             super::Device::Cuda => {
-                let cuda = Cuda::first()?;
-                println!("device {}: {}", Cuda::ORDINAL, cuda.name());
+                let cuda = Arc::new(Cuda::open(0)?);
+                println!("device {}: {}", cuda.ordinal, cuda.name());
                 Ok(Self {
-                    kept: vec![(Role::Sound, Hardware::Cuda(Arc::new(cuda)))],
+                    kept: vec![(Role::Sound, Hardware::Cuda(Arc::clone(&cuda)))],
+                    cuda: Some(cuda),
                     ..Self::default()
                 })
             }
         }
+    }
+
+    /// By which host memory is made known to the driver.
+    pub(super) fn cuda(&self) -> Option<Arc<Cuda>> {
+        self.cuda.clone()
     }
 
     /// Those that go on.

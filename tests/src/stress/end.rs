@@ -123,17 +123,25 @@ impl Epoch {
 
     /// Watches all memory for as long as it has to rest.
     async fn rest(&self) {
-        let rested = [self.host.rested_at()].into_iter();
+        let pinned = self.pinned.as_ref();
+        let rested = [
+            self.host.rested_at(),
+            pinned.and_then(|pinned| pinned.rested_at()),
+        ];
         let devices = self
             .devices
             .all
             .iter()
             .map(|device| device.arena.rested_at());
-        if let Some(last) = rested.chain(devices).flatten().max() {
+        if let Some(last) = rested.into_iter().chain(devices).flatten().max() {
             tokio::time::sleep_until(last.into()).await;
         }
         self.host.sweep();
         let mut late = self.host.harm().late;
+        if let Some(pinned) = pinned {
+            pinned.sweep();
+            late += pinned.harm().late;
+        }
         for device in &self.devices.all {
             device.arena.sweep();
             late += device.arena.harm().late;

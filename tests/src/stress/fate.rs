@@ -196,6 +196,13 @@ async fn drop_between<B: Send + 'static>(
     End::Dropped(point)
 }
 
+/// So many turns of the runtime.
+pub(super) async fn turns_pass(turns: u64) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Polls with the task's own waker.
 pub(super) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|context| {

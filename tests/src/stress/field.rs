@@ -14,10 +14,13 @@ use tokio_cufile::{
     IoEngine, OpenOptions,
 };
 
+use super::acts::Act;
 use super::arena::{self, Arena, InHost, Sizes};
 use super::content::{Claim, Content, Written};
 use super::counts::{Counts, Fault, Harm, add};
+use super::cuda::{Cuda, Registered};
 use super::devices::{Devices, Role};
+use super::foreign::{self, Pinned};
 use super::hardware::Hardware;
 use super::slow::{self, Slow};
 use super::threads::Threads;
@@ -170,6 +173,8 @@ pub(super) struct Epoch {
     /// Of each file, opened in several ways.
     handles: Vec<Mutex<Arc<Vec<AsyncCuFile>>>>,
     pub(super) host: Arc<Arena<HostBuffer, InHost>>,
+    /// Host memory that the driver knows, where there is one.
+    pub(super) pinned: Option<Arc<Arena<HostBuffer, Pinned>>>,
     pub(super) devices: Devices,
     pub(super) counts: Arc<Counts>,
     pub(super) orphans: Mutex<Vec<Box<dyn Orphan>>>,
@@ -206,6 +211,7 @@ pub(super) struct Plan {
     pub(super) is_stuck: bool,
     pub(super) sizes: Sizes,
     pub(super) rest: Duration,
+    pub(super) cuda: Option<Arc<Cuda>>,
 }
 
 impl Epoch {
@@ -217,6 +223,10 @@ impl Epoch {
             let opened = open(&engine, subject).await?;
             handles.push(Mutex::new(Arc::new(opened)));
         }
+        let pinned = match &plan.cuda {
+            Some(cuda) => Some(Arc::new(pinned(&engine, cuda, plan.rest)?)),
+            None => None,
+        };
         let memory = (plan.sizes, plan.rest);
         let devices = Devices::new(&engine, leases, &plan.faults, memory).await?;
         Ok(Self {
@@ -226,6 +236,7 @@ impl Epoch {
             files: plan.files,
             handles,
             host: Arc::new(Arena::new(ground, InHost, plan.sizes, plan.rest)),
+            pinned,
             devices,
             counts: plan.counts,
             orphans: Mutex::default(),
@@ -272,6 +283,7 @@ impl Epoch {
         let Some(claim) = lock(&self.subject(index).content).claim_all() else {
             return Ok(());
         };
+        self.counts.acts.begun(Act::Inspect);
         let handles = self.handles(index);
         let mut told = false;
         for handle in handles.iter() {
@@ -303,6 +315,7 @@ impl Epoch {
             *lock(&self.handles[index]) = Arc::new(opened);
         }
         self.end_claim(index, &claim, None);
+        self.counts.acts.ended_well(Act::Inspect);
         Ok(())
     }
 
@@ -325,6 +338,17 @@ impl Epoch {
     pub(super) fn note_bytes(&self, bytes: usize) {
         add(&self.counts.bytes, bytes as u64);
     }
+}
+
+fn pinned(
+    engine: &Engine,
+    cuda: &Arc<Cuda>,
+    rest: Duration,
+) -> Result<Arena<HostBuffer, Pinned>, String> {
+    let length = arena::length(foreign::SIZES);
+    let mut ground = HostBuffer::new(engine, length).map_err(text)?;
+    let pinned = Pinned(Registered::new(cuda, &mut ground)?);
+    Ok(Arena::new(ground, pinned, foreign::SIZES, rest))
 }
 
 async fn open(engine: &Engine, subject: &Subject) -> Result<Vec<AsyncCuFile>, String> {

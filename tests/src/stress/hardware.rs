@@ -20,7 +20,7 @@ impl Hardware {
     pub(super) fn ordinal(&self) -> u32 {
         match self {
             Self::Simulated(lease) => lease.ordinal,
-            Self::Cuda(_) => Cuda::ORDINAL,
+            Self::Cuda(cuda) => cuda.ordinal,
         }
     }
 

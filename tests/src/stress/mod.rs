@@ -3,6 +3,7 @@
 //!
 //! `docs/reliability.md` says what it proves and how to run it: `cargo xtask stress`.
 
+mod acts;
 mod arena;
 pub mod args;
 mod content;
@@ -15,16 +16,21 @@ mod fate;
 mod field;
 mod fly;
 mod footprint;
+mod foreign;
 mod hardware;
 mod library;
 mod model;
 mod outcome;
 mod pulse;
+mod reads;
 mod rounds;
 mod run;
 mod slow;
 mod staged;
+mod streams;
 mod threads;
+mod writers;
+mod writes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

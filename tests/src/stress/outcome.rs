@@ -7,10 +7,11 @@ use tokio_cufile::{Backend, Error, ErrorKind, IoBufMut, OpError};
 use super::arena::{Access, Ground, Held};
 use super::content::Written;
 use super::counts::{Fault, Harm, add};
-use super::devices::Role;
+use super::devices::{Device, Role};
 use super::fate::Fate;
-use super::field::{Late, Orphan};
+use super::field::{Epoch, Late, Orphan};
 use super::fly::Flight;
+use super::foreign::Carries;
 use super::lock;
 
 impl<G, A> Flight<G, A>
@@ -20,23 +21,28 @@ where
 {
     pub(super) fn note_done(&self, bytes: usize) {
         add(&self.epoch.counts.done, 1);
+        let acts = &self.epoch.counts.acts;
+        acts.ended_well(self.act);
+        if self.is_foreign {
+            acts.ended_well_on_foreign();
+        }
         self.epoch.note_bytes(bytes);
     }
 
     /// Looks whether it may have failed so. Gives the memory, unless it is quarantined.
-    pub(super) fn failed(
+    pub(super) fn failed<B: Carries<G::Part>>(
         &self,
         held: Held<G::Part>,
-        error: OpError<G::Part>,
+        error: OpError<B>,
     ) -> Option<(Held<G::Part>, G::Part)> {
         let written = self.claim.generation.map(|_| Written::Failed);
         self.failed_as(held, error, written)
     }
 
-    pub(super) fn failed_as(
+    pub(super) fn failed_as<B: Carries<G::Part>>(
         &self,
         held: Held<G::Part>,
-        error: OpError<G::Part>,
+        error: OpError<B>,
         written: Option<Written>,
     ) -> Option<(Held<G::Part>, G::Part)> {
         let (error, part) = error.into_parts();
@@ -53,7 +59,7 @@ where
             self.epoch.counts.harm(Harm::Leaked, 1, message);
             None
         });
-        part.map(|part| (held, part))
+        part.map(|part| (held, part.into_part()))
     }
 
     pub(super) fn note_quarantined(&self, written: Option<Written>) {
@@ -66,41 +72,8 @@ where
 
     /// Whether it may fail so.
     pub(super) fn judge(&self, error: &Error) {
-        add(&self.epoch.counts.failed, 1);
-        let role = self.turn.as_ref().map(|turn| turn.0.role);
-        let is_doomed = self.turn.as_ref().is_some_and(|turn| turn.0.is_doomed());
-        let device_ends = matches!(
-            error.kind(),
-            ErrorKind::DeviceFailed | ErrorKind::Quarantined
-        );
-        if let Some(turn) = self.turn.as_ref().filter(|_| is_doomed && device_ends) {
-            turn.0.is_dead();
-        }
-        let may = match error.kind() {
-            ErrorKind::Cancelled => matches!(self.fate, Fate::Cancelled(_)),
-            ErrorKind::DeadlineExceeded => matches!(self.fate, Fate::Deadline(_)),
-            ErrorKind::Io if self.may_be_cufiles(error) => true,
-            ErrorKind::Io | ErrorKind::StorageFull | ErrorKind::InvalidInput => {
-                self.epoch.subject(self.subject).is_faulty
-            }
-            ErrorKind::DeviceFailed => role.is_some_and(|role| role != Role::Sound),
-            ErrorKind::Quarantined => {
-                let is_meant = is_doomed || self.epoch.is_stuck || self.epoch.is_ending();
-                is_meant || self.epoch.counts.stood_still().is_some()
-            }
-            ErrorKind::ShuttingDown => self.epoch.is_ending(),
-            _ => false,
-        };
-        let message = || format!("{:?} on {role:?}: {error}", self.fate);
-        self.epoch
-            .counts
-            .harm(Harm::Other, u64::from(!may), message);
-    }
-
-    /// Whether cuFile says so, and is to.
-    fn may_be_cufiles(&self, error: &Error) -> bool {
-        let is_cufiles = error.backend() == Some(Backend::CuFile);
-        is_cufiles && self.epoch.faults.contains(&Fault::CufileError)
+        let device = self.turn.as_ref().map(|turn| &*turn.0);
+        judge(&self.epoch, self.subject, self.fate, device, error);
     }
 
     /// The operation has ended and gave its memory back.
@@ -122,6 +95,49 @@ where
         };
         lock(&epoch.orphans).push(Box::new(waiting));
     }
+}
+
+/// Whether an operation on that file and device may fail so.
+pub(super) fn judge(
+    epoch: &Epoch,
+    subject: usize,
+    fate: Fate,
+    device: Option<&Device>,
+    error: &Error,
+) {
+    add(&epoch.counts.failed, 1);
+    let role = device.map(|device| device.role);
+    let doomed = device.filter(|device| device.is_doomed());
+    let device_ends = matches!(
+        error.kind(),
+        ErrorKind::DeviceFailed | ErrorKind::Quarantined
+    );
+    if let Some(device) = doomed.filter(|_| device_ends) {
+        device.is_dead();
+    }
+    let may = match error.kind() {
+        ErrorKind::Cancelled => matches!(fate, Fate::Cancelled(_)),
+        ErrorKind::DeadlineExceeded => matches!(fate, Fate::Deadline(_)),
+        ErrorKind::Io if may_be_cufiles(epoch, error) => true,
+        ErrorKind::Io | ErrorKind::StorageFull | ErrorKind::InvalidInput => {
+            epoch.subject(subject).is_faulty
+        }
+        ErrorKind::DeviceFailed => role.is_some_and(|role| role != Role::Sound),
+        ErrorKind::Quarantined => {
+            let is_meant = doomed.is_some() || epoch.is_stuck || epoch.is_ending();
+            is_meant || epoch.counts.stood_still().is_some()
+        }
+        ErrorKind::ShuttingDown => epoch.is_ending(),
+        _ => false,
+    };
+    let message = || format!("{fate:?} on {role:?}: {error}");
+    epoch.counts.harm(Harm::Other, u64::from(!may), message);
+}
+
+/// Whether cuFile says so, and is to.
+fn may_be_cufiles(epoch: &Epoch, error: &Error) -> bool {
+    let is_cufiles = error.backend() == Some(Backend::CuFile);
+    is_cufiles && epoch.faults.contains(&Fault::CufileError)
 }
 
 type InFlight<G, A> = (Flight<G, A>, Held<<G as Ground>::Part>);

@@ -71,6 +71,7 @@ pub(super) async fn run(
             is_stuck,
             sizes: arena::FEW,
             rest: rest_of(args),
+            cuda: leases.cuda(),
         };
         first += operations;
         by_cufile += usize::from(backend.is_cufile());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::acts::Act;
 use super::args::Args;
 use super::counts::{Counts, Fault, Harm, Point, read};
 use super::devices::{self, Leases, Role};
@@ -110,6 +111,7 @@ async fn epochs(
             is_stuck: false,
             sizes: arena::MANY,
             rest: rest_of(args),
+            cuda: leases.cuda(),
         };
         let leases = leases.for_epoch(&args.faults);
         one_epoch(
@@ -135,7 +137,7 @@ async fn epochs(
     Ok(never_happened(args, &files, counts))
 }
 
-/// The faults and drop points that were to be hit and were not.
+/// The kinds of operations, faults and drop points that were to be hit and were not.
 fn never_happened(args: &Args, files: &Files, counts: &Counts) -> Vec<&'static str> {
     let is_file_fault = |fault: &Fault| slow::FAULTS.contains(fault);
     let mut expected = args.faults.clone();
@@ -148,7 +150,9 @@ fn never_happened(args: &Args, files: &Files, counts: &Counts) -> Vec<&'static s
     // Where nothing is slow on purpose, nothing may ever have to wait.
     let has_slow = files.slow.is_some() || args.device == Device::Sim;
     points.retain(|&point| has_slow || point != Point::Queued);
-    counts.missed(&expected, &points)
+    let mut missed = counts.acts.missed(&Act::ALL, args.device != Device::Host);
+    missed.append(&mut counts.missed(&expected, &points));
+    missed
 }
 
 fn quiet_limit_of(args: &Args) -> Duration {

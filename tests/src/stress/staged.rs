@@ -12,18 +12,19 @@ use super::counts::{Point, add};
 use super::fate::Fate;
 use super::field::Late;
 use super::fly::Flight;
+use super::foreign::Carries;
 use super::lock;
 
 /// Dropped ones are dropped when the source is back: between the copy and the disk, where the way
 /// of the bytes has both.
-pub(super) async fn write<G, A>(flight: Flight<G, A>, held: Held<G::Part>, mut part: G::Part)
+pub(super) async fn write<G, A, B>(flight: Flight<G, A>, held: Held<G::Part>, memory: B)
 where
     G: Ground<Part: IoBufMut>,
     A: Access<G::Part>,
+    B: Carries<G::Part>,
 {
-    flight.fill_source(&mut part);
     let offset = flight.claim.range.start;
-    let transfer = flight.with_handle(|handle| handle.write_all_at(part, offset));
+    let transfer = flight.with_handle(|handle| handle.write_all_at(memory, offset));
     let transfer = match flight.fate {
         Fate::Deadline(after) => {
             add(&flight.epoch.counts.timed_out, 1);
@@ -45,7 +46,7 @@ where
     }
     let arena = Arc::clone(&flight.arena);
     let scribble = async {
-        let mut source = Box::pin(staged).await;
+        let mut source = Box::pin(staged).await.map(B::into_part);
         if let Ok(source) = &mut source {
             // From now on nothing of the write may come from here.
             arena.fill(source, |bytes| bytes.fill(0x5c));
@@ -75,16 +76,17 @@ where
     }
 }
 
-async fn drop_staged<G, A>(
+async fn drop_staged<G, A, B>(
     flight: Flight<G, A>,
     held: Held<G::Part>,
-    staged: tokio_cufile::Staged<G::Part>,
+    staged: tokio_cufile::Staged<B>,
     written: tokio_cufile::Written,
 ) where
     G: Ground<Part: IoBufMut>,
     A: Access<G::Part>,
+    B: Carries<G::Part>,
 {
-    let source = Box::pin(staged).await;
+    let source = Box::pin(staged).await.map(B::into_part);
     drop(written);
     let Ok(mut source) = source else {
         flight.note_quarantined(Some(Written::Dropped));

@@ -18,8 +18,9 @@ use super::{Fake, Tally};
 /// Bytes behind a memory, for a test whose hardware stores any. What it does to memory that was
 /// released is then seen by the bytes, and asserted nowhere.
 pub(crate) trait Bytes: Send + Sync {
-    /// A part moves into its slot, or as far as it comes without one.
-    fn stage(&self, part: Range<u64>, slot: Option<SlotId>);
+    /// A part moves into its slot, or as far as it comes without one. Whether it is done with the
+    /// memory by that, and has let go of it.
+    fn stage(&self, part: Range<u64>, slot: Option<SlotId>) -> bool;
 
     /// A part moves to where it goes: out of its slot, if it was staged.
     fn store(&self, part: Range<u64>, staged: Option<SlotId>);
@@ -131,13 +132,17 @@ impl Touch {
         self.offset..self.offset + self.len
     }
 
-    /// A stage of the hardware's work that is not the last.
-    fn stage(&self, slot: Option<SlotId>) {
-        match &self.memory.0.bytes {
+    /// A stage of the hardware's work that is not the last. Whether the memory is let go of.
+    fn stage(&self, slot: Option<SlotId>) -> bool {
+        let is_through = match &self.memory.0.bytes {
             Some(bytes) => bytes.stage(self.part(), slot),
-            None => self.memory.assert_held(),
-        }
+            None => {
+                self.memory.assert_held();
+                false
+            }
+        };
         self.staged.store(true, Ordering::SeqCst);
+        is_through
     }
 
     /// A store by hardware: no checker would see it, so the memory itself is asked (I3).
@@ -192,7 +197,9 @@ impl<P: ReleasePolicy> Started<P> {
 
     /// A stage that is not the last was seen complete.
     pub(crate) fn advance(&self) -> Next {
-        self.task.stage(self.ticket.slot());
+        if self.task.stage(self.ticket.slot()) {
+            self.ticket.let_go();
+        }
         self.ticket.advance()
     }
 

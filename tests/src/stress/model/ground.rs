@@ -208,6 +208,11 @@ impl Payload {
         put(self.middle(), from);
     }
 
+    /// Somebody uses the memory for something else.
+    pub(super) fn scribble(&self) {
+        put(self.middle(), &vec![0x5c; self.len]);
+    }
+
     pub(super) fn look(&self) -> Vec<u8> {
         get(self.middle())
     }
@@ -245,7 +250,7 @@ fn range(part: &Range<u64>) -> Range<usize> {
 pub(super) struct Owned(pub(super) Arc<Payload>);
 
 impl Bytes for Owned {
-    fn stage(&self, part: Range<u64>, slot: Option<SlotId>) {
+    fn stage(&self, part: Range<u64>, slot: Option<SlotId>) -> bool {
         let (payload, part) = (&self.0, range(&part));
         if let Some(slot) = slot {
             let slot = payload.slot(slot, part.len());
@@ -255,6 +260,7 @@ impl Bytes for Owned {
             }
         }
         payload.between.store(true, Ordering::Release);
+        slot.is_some() && matches!(payload.way, Way::ToDisk(_))
     }
 
     fn store(&self, part: Range<u64>, staged: Option<SlotId>) {

@@ -24,6 +24,7 @@ use tokio_cufile_completion::{Limits, ReleasePolicy, WhenQuiet};
 use self::ground::{Arena, SLOTS};
 use self::support::simulation::{Ends, Fate};
 use self::support::{World, ledger, limit, limits, policies};
+use super::acts::Act;
 use super::args::Args;
 use super::content::Content;
 use super::counts::{Counts, Fault, Harm, Point, add, read};
@@ -128,7 +129,7 @@ pub(super) struct Broken {
 }
 
 /// Those that random operations can tell from the right one.
-pub(super) const BROKEN: [Broken; 8] = [
+pub(super) const BROKEN: [Broken; 9] = [
     Broken {
         name: "free-on-cancel",
         by: &[Harm::LateWrite],
@@ -161,6 +162,12 @@ pub(super) const BROKEN: [Broken; 8] = [
         run: worlds::<policies::FreeSlotEarly>,
     },
     Broken {
+        name: "free-payload-early",
+        // A source that is used for something else while a part still has to read it.
+        by: &[Harm::Corrupt],
+        run: worlds::<policies::FreePayloadEarly>,
+    },
+    Broken {
         name: "wake-before-publish",
         by: &[Harm::Lost],
         run: worlds::<policies::WakeBeforePublish>,
@@ -175,7 +182,9 @@ pub(super) const BROKEN: [Broken; 8] = [
 /// Operations with the shipped policy. Says what never happened, and should have.
 pub(super) fn run(args: &Args, counts: &Arc<Counts>) -> Vec<&'static str> {
     worlds::<WhenQuiet>(args, counts, Enough::AnyHarm);
-    counts.missed(&args.faults, &Point::ALL[..5])
+    let mut missed = counts.acts.missed(&[Act::Staged], false);
+    missed.append(&mut counts.missed(&args.faults, &Point::ALL[..5]));
+    missed
 }
 
 impl Broken {

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use measure::data::Draws;
-use tokio_cufile_completion::{Canceller, Class, Ending, ReleasePolicy, StopReason};
+use tokio_cufile_completion::{
+    Canceller, Class, Ending, PayloadState, PayloadWatch, ReleasePolicy, StopReason,
+};
 
 use super::ground::{Disk, LEN_MAX, Owned, Payload, Way};
 use super::support::hardware::Memory;
@@ -14,6 +16,7 @@ use super::support::simulation::{Fate, File};
 use super::support::wakers::Inline;
 use super::support::{Fake, Job, Outcome, Want, World};
 use super::{PAUSE, Shared, is_set};
+use crate::stress::acts::Act;
 use crate::stress::content::{Claim, Content, Written};
 use crate::stress::counts::{Harm, Point, add};
 use crate::stress::lock;
@@ -43,6 +46,8 @@ struct Flying<P: ReleasePolicy> {
     woken: Arc<AtomicBool>,
     waker: Waker,
     canceller: Canceller<Fake<P>>,
+    /// Of a write whose source its user wants back as soon as can be.
+    source: Option<PayloadWatch<Fake<P>>>,
     memory: Memory,
     payload: Arc<Payload>,
     claim: Claim,
@@ -198,6 +203,11 @@ impl<'a, P: ReleasePolicy> User<'a, P> {
         job.submit();
         let may_stop = job.want.deadline.is_some();
         let canceller = job.handle().canceller();
+        let is_staged = claim.generation.is_some() && self.draws.below(2) == 0;
+        let source = is_staged.then(|| job.handle().payload_watch());
+        if is_staged {
+            counts.acts.begun(Act::Staged);
+        }
         let seat = Arc::new(Mutex::new(Seat { job, outcome: None }));
         let woken = Arc::new(AtomicBool::new(false));
         let is_inline = self.draws.below(4) == 0;
@@ -207,6 +217,7 @@ impl<'a, P: ReleasePolicy> User<'a, P> {
             woken,
             waker,
             canceller,
+            source,
             memory,
             payload,
             claim,
@@ -262,6 +273,9 @@ impl<'a, P: ReleasePolicy> User<'a, P> {
     }
 
     fn look_at(&mut self, mut flying: Flying<P>) -> Option<Flying<P>> {
+        if flying.takes_source_back() {
+            self.shared.counts.acts.ended_well(Act::Staged);
+        }
         if let Some(point) = flying.drops_now() {
             self.shared.counts.dropped(point);
             let mut seat = lock(&flying.seat);
@@ -390,15 +404,35 @@ impl<P: ReleasePolicy> Flying<P> {
         }
     }
 
+    /// Uses the source for something else once nothing of the write reads it any more. Whether that
+    /// was before the write had ended.
+    fn takes_source_back(&mut self) -> bool {
+        let Some(watch) = &self.source else {
+            return false;
+        };
+        let is_under_way = !self.is_settled();
+        let Poll::Ready(state) = watch.poll_free(&mut Context::from_waker(Waker::noop())) else {
+            return false;
+        };
+        self.source = None;
+        if state == PayloadState::Free {
+            self.payload.scribble();
+        }
+        state == PayloadState::Free && is_under_way
+    }
+
+    fn is_settled(&self) -> bool {
+        self.woken.load(Ordering::Acquire) || lock(&self.seat).outcome.is_some()
+    }
+
     /// Whether it is dropped now, and where it is.
     fn drops_now(&self) -> Option<Point> {
         let Plan::Drop(wanted) = self.plan else {
             return None;
         };
         let is_started = self.memory.was_started();
-        let is_settled = self.woken.load(Ordering::Acquire) || lock(&self.seat).outcome.is_some();
         let is = match wanted {
-            _ if is_settled => Point::Settled,
+            _ if self.is_settled() => Point::Settled,
             _ if self.payload.is_between() => Point::Between,
             _ if is_started => Point::Issued,
             _ => Point::Queued,
