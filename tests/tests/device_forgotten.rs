@@ -45,8 +45,9 @@ fn a_forgotten_operation_leaks_its_memory_and_the_engine_ends() {
         return;
     };
     each_way(sim, &engine(), BLOCK, |_, rig| {
+        let buffer = rig.buffer(BLOCK);
         rig.device.fault("@htod:never");
-        let in_flight = rig.file.read_at(rig.buffer(BLOCK), 0).start();
+        let in_flight = rig.file.read_at(buffer, 0).start();
         until(|| rig.device.stats().faults_fired > 0);
         forget(in_flight);
         rig.device.clear();
