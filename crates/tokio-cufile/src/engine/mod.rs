@@ -54,7 +54,7 @@ use crate::stats::{Counters, Stats};
 /// |---|---|
 /// | a future that was polled, or started | its own memory and its result, the buffer for example; the engine ends without it |
 /// | a future that was neither | the engine and its file, as a leaked file: nobody can tell that it will not begin |
-/// | an opening that has ended | its result: an open file, and so the engine |
+/// | an opening or a building that has ended | its result: an open file, an engine |
 /// | a file, a stream or writer made of it, an [`Engine`] | the engine, and its file |
 /// | a buffer, a part of one | memory; not the engine |
 ///

@@ -24,6 +24,9 @@ use crate::memory::ProcessMark;
 ///
 /// Dropped before it was issued, the call is never made. Dropped afterwards, it is made to its
 /// end in the background, and what it returns (an open file, say) is disposed of.
+///
+/// Leaked (`std::mem::forget`) once it has begun, it leaks itself and what the call returns. Before that it
+/// counts as a leaked file: [`Engine`](crate::Engine).
 #[must_use = "futures do nothing unless polled, or started"]
 pub struct Request<T> {
     handle: Option<Handle<Model, Outcome<T>>>,

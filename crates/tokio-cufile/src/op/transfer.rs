@@ -39,6 +39,10 @@ use crate::receipt::{PathClass, Receipt, Route};
 /// for what was, the buffer stays with the engine until the last part has ended, and is dropped on
 /// an engine thread then. To have the buffer back, use [`cancel_handle`](Self::cancel_handle) or
 /// [`deadline`](Self::deadline) and await the outcome.
+///
+/// Leaked (`std::mem::forget`) once it has begun, it is done to its end, and leaks itself and its result,
+/// the buffer, and nothing of the engine or the file. Before that it counts as a leaked file:
+/// [`Engine`](crate::Engine).
 #[must_use = "futures do nothing unless polled, or started"]
 pub struct Transfer<B> {
     pub(super) handle: Option<Handle<Model, Payload<B>>>,
