@@ -327,3 +327,48 @@ fn an_event_holds_it_before_the_stream() {
     user.destroy(other);
     held.end();
 }
+
+/// Whether an engine's thread of that name is there. libcufile's are called otherwise: as its workers.
+fn has_thread(name: &str) -> bool {
+    let mut tasks = fs::read_dir("/proc/self/task").unwrap();
+    tasks.any(|task| {
+        let comm = fs::read_to_string(task.unwrap().path().join("comm"));
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    })
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "forgetting is what is tested")]
+fn forgotten_in_a_stream_an_operation_keeps_its_memory_and_nothing_of_its_engine() {
+    let home = home();
+    let Some(held) = Held::shared(&home) else {
+        return;
+    };
+    let in_stream = block_on(held.read(held.bed.buffer(&[0xee; LEN]))).unwrap();
+    std::mem::forget(in_stream);
+    // The stream takes one.
+    let mut refused = held.read(held.bed.buffer(&[0xee; LEN]));
+    assert!(block_on(&mut refused).is_err());
+    std::mem::forget(refused);
+    held.release();
+    let report = block_on(held.bed.engine.shutdown());
+    assert_eq!(report.quarantined, 0);
+    let Held {
+        bed, file, stream, ..
+    } = held;
+    let Bed { device, engine, .. } = bed;
+    drop((file, engine));
+    for name in [
+        "cufile-disposer",
+        "cufile-alarm",
+        "cufile-ring",
+        "cufile-io-0",
+    ] {
+        until(|| !has_thread(name));
+    }
+    device.user().destroy(stream);
+    let stats = device.stats();
+    // Its own, and the test's.
+    assert_eq!(stats.live_allocations, 2);
+    device.assert_no_harm();
+}

@@ -48,7 +48,8 @@ pub trait Environment<D: Domain>: Send + Sync + 'static {
     fn set_alarm(&self, at: Tick);
 
     /// Call [`Core::dispose`](crate::Core::dispose), soon and on another thread: something waits
-    /// in the disposer, or a drop left permits to grant.
+    /// in the disposer, or a drop left permits to grant. Also told after everything has ended, when a
+    /// handle is dropped that outlived it.
     fn disposal_waits(&self);
 
     /// An orphaned write was lost and its file, of that path, is gone: nobody else will report it

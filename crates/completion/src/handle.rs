@@ -68,16 +68,15 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
     }
 
     fn take(&mut self) -> Option<Settlement<D, T>> {
-        let (settlement, rest) = {
+        let (settlement, waker) = {
             let mut state = self.operation.lock();
             if state.phase != Phase::Settled {
                 return None;
             }
-            // A canceller may keep the control block for long: it shall not keep these.
-            let unissued = (state.waiting_parts.take(), state.withdrawn.take());
-            (state.settlement(), (unissued, state.waker.take()))
+            // A canceller may keep the control block for long.
+            (state.settlement(), state.waker.take())
         };
-        drop(rest);
+        drop(waker);
         self.done = true;
         Some(Settlement {
             ending: settlement.ending,
@@ -141,6 +140,12 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
 }
 
 impl<D: Domain, T> Handle<D, T> {
+    /// The model that the operation belongs to.
+    #[must_use]
+    pub const fn core(&self) -> &Arc<Core<D>> {
+        &self.core
+    }
+
     /// What can cancel the operation from elsewhere.
     pub fn canceller(&self) -> Canceller<D> {
         Canceller {

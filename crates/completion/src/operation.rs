@@ -186,7 +186,8 @@ pub(crate) struct State<D: Domain> {
     pub(crate) class: Class,
     /// Its age, while it stands in the scheduler.
     pub(crate) queued_at: Option<u64>,
-    /// Its parts, while it waits at a barrier.
+    /// Its parts, while it waits at a barrier. Of one that was dropped and has ended: for the disposer
+    /// to drop.
     pub(crate) waiting_parts: Option<Parts<D>>,
     /// What the scheduler still had of it when it was withdrawn, for the disposer to drop.
     pub(crate) withdrawn: Option<Remainder<D>>,

@@ -5,7 +5,9 @@
 
 mod support;
 
-use support::{Want, World, ledger, limit, limits, scenarios};
+use std::sync::Arc;
+
+use support::{Job, Want, World, ledger, limit, limits, scenarios};
 use tokio_cufile_completion::{Ending, Limits, Next, Rejection, StopReason, WhenQuiet};
 
 type Sound = World<WhenQuiet>;
@@ -130,6 +132,60 @@ fn a_forgotten_future_leaks_its_result_and_nothing_else() {
     world.run();
     world.assert_all_free(0);
     job.memory.assert_held();
+}
+
+/// Submits the operation with parts that hold something.
+fn submit_holding(job: &Job<WhenQuiet>) -> Arc<()> {
+    let held = Arc::new(());
+    let share = Arc::clone(&held);
+    let mut spec = job.want.spec(&job.memory);
+    spec.parts = Box::new(
+        spec.parts
+            .inspect(move |_| assert!(Arc::strong_count(&share) > 1)),
+    );
+    job.handle().submit(spec);
+    held
+}
+
+#[test]
+fn a_forgotten_operation_that_has_ended_keeps_none_of_the_parts_that_were_not_issued() {
+    let (world, ledger) = (world(), ledger());
+    let assert_kept_by_none = |held: &Arc<()>| assert_eq!(Arc::strong_count(held), 1);
+
+    let cancelled_before = world.prepare(Want::read(&[8]));
+    cancelled_before.cancel();
+    assert_kept_by_none(&submit_holding(&cancelled_before));
+
+    let empty = world.prepare(Want::read(&[]));
+    assert_kept_by_none(&submit_holding(&empty));
+
+    let at_its_gate = world.prepare(Want::read(&[8]).gated());
+    let held = submit_holding(&at_its_gate);
+    assert_eq!(Arc::strong_count(&held), 2);
+    at_its_gate.cancel();
+    assert_kept_by_none(&held);
+
+    let event_failed = world.prepare(Want::read(&[8]).gated());
+    let held = submit_holding(&event_failed);
+    event_failed.handle().gate().fail("lost");
+    assert_kept_by_none(&held);
+
+    let write = world.submit(Want::write(&ledger, 0, &[1000]));
+    let behind_it = world.prepare(Want::sync(&ledger));
+    let held = submit_holding(&behind_it);
+    behind_it.cancel();
+    assert_kept_by_none(&held);
+
+    let queued = world.prepare(Want::read(&[1000, 1000]));
+    let held = submit_holding(&queued);
+    queued.cancel();
+    assert_kept_by_none(&held);
+
+    world.run();
+    world.core.close_admission();
+    let refused = world.prepare(Want::read(&[8]));
+    assert_kept_by_none(&submit_holding(&refused));
+    drop(write);
 }
 
 #[test]

@@ -62,6 +62,7 @@ impl Sanitizer {
                 "binary(cancel_and_deadline) | binary(device_drops) | binary(device_staging) \
                  | binary(digest) | binary(drop_costs) | binary(dropped_futures) \
                  | binary(engine_dropped) | binary(file_closed_in_flight) | binary(fork) \
+                 | binary(forgotten_futures) \
                  | binary(orphaned_writes) | binary(process_exit) | binary(ranges) | binary(reader) \
                  | binary(/^ring_/) | binary(runtime_dropped) | binary(runtimes) \
                  | binary(short_results) | binary(shutdown) | binary(staged) | binary(stream) \

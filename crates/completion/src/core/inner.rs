@@ -106,6 +106,8 @@ pub(super) struct Effects<D: Domain> {
     pub(super) publish_late: Option<Arc<Operation<D>>>,
     pub(super) alarm: Option<Tick>,
     pub(super) lost_write: Option<LostWrite<D>>,
+    /// Parts of operations that have ended before any was issued, to be dropped without a lock.
+    pub(super) unissued: Vec<Parts<D>>,
     pub(super) disposal: bool,
     pub(super) drained: bool,
 }
@@ -117,6 +119,7 @@ impl<D: Domain> Effects<D> {
             publish_late: None,
             alarm: None,
             lost_write: None,
+            unissued: Vec::new(),
             disposal: false,
             drained: false,
         }
@@ -246,7 +249,7 @@ impl<D: Domain> Inner<D> {
             return;
         };
         let Some(head) = rest.next() else {
-            // Kept, since it is not to be dropped under the lock.
+            // `settle` passes it on, since it is not to be dropped under the lock.
             state.waiting_parts = Some(rest);
             state.end();
             return self.settle(operation, state, effects);
@@ -258,7 +261,7 @@ impl<D: Domain> Inner<D> {
         state.queued_at = Some(age);
     }
 
-    /// Ends an operation that waits at its gate. Its parts stay with it, as those of a refused one.
+    /// Ends an operation that waits at its gate.
     pub(super) fn fail_gated(
         &mut self,
         operation: &Arc<Operation<D>>,

@@ -99,6 +99,7 @@ impl<D: Domain> Core<D> {
     }
 
     fn apply(&self, mut effects: Effects<D>) {
+        drop(effects.unissued);
         if let Some(at) = effects.alarm {
             self.environment.set_alarm(at);
         }

@@ -202,6 +202,8 @@ impl<D: Domain> Inner<D> {
             self.dispose(operation, state, effects);
         } else {
             self.note_drained(effects);
+            // A future that is forgotten shall not keep what they hold, a file for example (I12).
+            effects.unissued.extend(state.waiting_parts.take());
             if let Some(waker) = state.waker.take() {
                 effects.wakers.push(waker);
             }

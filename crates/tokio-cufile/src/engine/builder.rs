@@ -9,10 +9,10 @@ use completion::{Limit, Limits};
 use tokio::sync::{oneshot, watch};
 
 use super::clock::Clock;
-use super::host::{Host, LostWrites};
+use super::host::{Host, LostWrites, Machinery};
 use super::model::Core;
 use super::threads::{self, Bells};
-use super::{Engine, Shared};
+use super::{Closing, Engine, Shared};
 use crate::compat::{Devices, Executors, Pool, Ring, RingConfig};
 use crate::config::{CacheMode, CompatMode, Config, CuFileConfig, IoEngine};
 use crate::cufile::Cufile;
@@ -213,16 +213,21 @@ impl EngineBuilder {
         });
         let devices = Arc::new(Devices::new(&executors, &slots, &counters));
         let host = Host {
-            executors: Arc::clone(&executors),
-            devices: Arc::clone(&devices),
+            executors: Arc::downgrade(&executors),
+            devices: Arc::downgrade(&devices),
             clock,
             bells: Arc::clone(&bells),
             lost_writes: Arc::clone(&lost_writes),
         };
         let core = Core::new(limits, Box::new(host));
         let (ended, has_ended) = watch::channel(false);
-        threads::start(&core, &bells, clock, ended, &cufile)?;
+        let machinery = Machinery {
+            executors: Arc::clone(&executors),
+            devices: Arc::clone(&devices),
+        };
+        threads::start(&core, &bells, clock, ended, machinery)?;
         tracing::info!(?config, ?layout, ring = ?ring_facts, "engine built");
+        let mark = Arc::new(ProcessMark::new());
         let shared = Shared {
             id: EngineId::unique(),
             config,
@@ -233,11 +238,14 @@ impl EngineBuilder {
             devices,
             slots: layout,
             clock,
-            bells,
+            closing: Closing {
+                bells,
+                mark: Arc::clone(&mark),
+            },
             counters,
             ended: has_ended,
-            process: std::process::id(),
-            mark: ProcessMark::new(),
+            process: mark.process(),
+            mark,
         };
         Ok(Engine {
             shared: Arc::new(shared),

@@ -1,7 +1,7 @@
 //! What the completion model asks of this engine.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use completion::{Doubt, Environment, IssuedPart, Tick};
 
@@ -38,10 +38,12 @@ impl LostWrites {
     }
 }
 
+/// Part of the [`Core`](super::Core), which every future of the engine has a share of. So it has none
+/// of the executors and devices, and of their descriptors and slots: [`Machinery`] has.
 #[derive(Debug)]
 pub(super) struct Host {
-    pub(super) executors: Arc<Executors>,
-    pub(super) devices: Arc<Devices>,
+    pub(super) executors: Weak<Executors>,
+    pub(super) devices: Weak<Devices>,
     pub(super) clock: Clock,
     pub(super) bells: Arc<Bells>,
     pub(super) lost_writes: Arc<LostWrites>,
@@ -49,7 +51,11 @@ pub(super) struct Host {
 
 impl Environment<Model> for Host {
     fn submit(&self, part: IssuedPart<Model>) {
-        self.executors.submit(part);
+        match self.executors.upgrade() {
+            Some(executors) => executors.submit(part),
+            // Granted before its operation was dropped, and late: everything else has ended.
+            None => drop(part),
+        }
     }
 
     fn now(&self) -> Tick {
@@ -61,7 +67,7 @@ impl Environment<Model> for Host {
     }
 
     fn disposal_waits(&self) {
-        self.bells.disposal.ring();
+        self.bells.ring_disposer();
     }
 
     fn lost_write(&self, file: &Arc<Path>, doubt: Doubt<Error>) {
@@ -69,8 +75,27 @@ impl Environment<Model> for Host {
     }
 
     fn drained(&self) {
+        // Where they are gone, they were stopped.
+        if let Some(executors) = self.executors.upgrade() {
+            executors.stop();
+        }
+        if let Some(devices) = self.devices.upgrade() {
+            devices.stop();
+        }
+        self.bells.ring_all();
+    }
+}
+
+/// What the disposer keeps until everything has ended.
+#[derive(Debug)]
+pub(super) struct Machinery {
+    pub(super) executors: Arc<Executors>,
+    pub(super) devices: Arc<Devices>,
+}
+
+impl Machinery {
+    pub(super) fn stop(&self) {
         self.executors.stop();
         self.devices.stop();
-        self.bells.ring_all();
     }
 }

@@ -44,8 +44,19 @@ use crate::stats::{Counters, Stats};
 /// # Ending
 ///
 /// [`shutdown`](Self::shutdown) ends it in order and reports. Without it, the engine ends when the
-/// last handle, file and future are gone: what is in flight then is finished in the background,
-/// and its memory is released afterwards. Neither blocks the thread that drops.
+/// last handle and file are gone, and every future that has not begun: what is in flight then is
+/// finished in the background, and its memory is released afterwards. Neither blocks the thread that
+/// drops. A future that has begun gives its outcome after that as well.
+///
+/// What is leaked (`std::mem::forget`, a cycle of reference counts) counts as follows:
+///
+/// | leaked | keeps |
+/// |---|---|
+/// | a future that was polled, or started | its own memory and its result, the buffer for example; the engine ends without it |
+/// | a future that was neither | the engine and its file, as a leaked file: nobody can tell that it will not begin |
+/// | an opening or a building that has ended | its result: an open file, an engine |
+/// | a file, a stream or writer made of it, an [`Engine`] | the engine, and its file |
+/// | a buffer, a part of one | memory; not the engine |
 ///
 /// # At the end of the process
 ///
@@ -76,7 +87,9 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// What every handle, file and future of an engine holds.
+/// What every handle and file of an engine holds, and every future that has not begun: whatever may ask
+/// for something new. What has begun holds the [`Core`] only, so that a future that is forgotten keeps
+/// no thread (I12).
 pub(crate) struct Shared {
     pub(crate) id: EngineId,
     pub(crate) config: Config,
@@ -87,11 +100,26 @@ pub(crate) struct Shared {
     pub(crate) devices: Arc<Devices>,
     pub(crate) slots: SlotLayout,
     clock: Clock,
-    bells: Arc<Bells>,
     counters: Arc<Counters>,
     ended: watch::Receiver<bool>,
     pub(crate) process: u32,
-    mark: ProcessMark,
+    pub(crate) mark: Arc<ProcessMark>,
+    /// The last: until then the disposer stays, and with it another share of all of the above.
+    closing: Closing,
+}
+
+/// Tells the engine's threads, when it goes, that the last handle is gone.
+struct Closing {
+    bells: Arc<Bells>,
+    mark: Arc<ProcessMark>,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if !self.mark.is_forked() {
+            self.bells.close();
+        }
+    }
 }
 
 impl Shared {
@@ -103,7 +131,7 @@ impl Shared {
     /// Whether this process is a child of the one that built the engine. Its threads are not
     /// here, and its locks may be held for ever.
     pub(crate) fn is_forked(&self) -> bool {
-        !self.mark.is_here()
+        self.mark.is_forked()
     }
 
     /// Set once everything has settled after a shutdown, or after the last handle.
@@ -112,21 +140,16 @@ impl Shared {
     }
 
     pub(crate) fn check_process(&self) -> Result<()> {
-        if self.is_forked() {
-            let reason = "the engine belongs to the process that built it";
-            return Err(Error::new(ErrorKind::Forked, reason));
-        }
-        Ok(())
+        self.mark.check()
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The last handle is gone, and so is every future: what is live is detached and ends by
-        // itself. In a forked child the lock might never come free.
+        // The last handle is gone, and nobody can begin anything any more: what is live ends by itself,
+        // whether anybody waits for it or not. In a forked child the lock might never come free.
         if !self.is_forked() {
             self.core.close_admission();
-            self.bells.close();
         }
     }
 }

@@ -48,20 +48,23 @@ async fn shutdown(shared: Arc<Shared>) -> ShutdownReport {
             lost_writes: Vec::new(),
         };
     }
-    shared.bells.note_shutdown();
+    shared.closing.bells.note_shutdown();
     shared.core.close_admission();
-    shared.bells.ask_stop();
+    shared.closing.bells.ask_stop();
+    let (core, lost_writes) = (Arc::clone(&shared.core), Arc::clone(&shared.lost_writes));
+    let mut ended = shared.ended.clone();
+    // It has begun: forgotten, it shall not keep the engine.
+    drop(shared);
     // The disposer's end, so that what the last orphans lost is in the report. An error says that
     // its end of the channel is gone, and with it the disposer.
-    let mut ended = shared.ended.clone();
     drop(ended.wait_for(|&ended| ended).await);
     // Ready by now: the core would keep the waker of a future that is dropped.
-    let drained = poll_fn(|cx| shared.core.poll_drained(cx)).await;
+    let drained = poll_fn(|cx| core.poll_drained(cx)).await;
     let report = ShutdownReport {
         drained: drained.drained,
         withdrawn: drained.withdrawn,
         quarantined: drained.quarantined,
-        lost_writes: shared.lost_writes.all(),
+        lost_writes: lost_writes.all(),
     };
     tracing::info!(
         drained = report.drained,

@@ -1,7 +1,7 @@
 //! The engine's own threads: one for time, one for disposal. Neither belongs to any runtime.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use completion::Tick;
 use tokio::sync::watch;
 
 use super::clock::Clock;
+use super::host::Machinery;
 use super::model::Core;
-use crate::cufile::Cufile;
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 /// Wakes one of the threads. A ring is never lost: it stays until the thread looks.
@@ -63,6 +63,15 @@ pub(crate) struct Bells {
     shut_down: AtomicBool,
     closed: AtomicBool,
     disposer_ended: AtomicBool,
+    late: Late,
+}
+
+/// What is disposed of after the disposer's end: what futures leave that outlive their engine.
+#[derive(Debug, Default)]
+struct Late {
+    core: OnceLock<Weak<Core>>,
+    /// A thread is on its way, and will look.
+    called: AtomicBool,
 }
 
 impl Bells {
@@ -90,8 +99,34 @@ impl Bells {
         self.ring_all();
     }
 
-    pub(super) fn has_disposer_ended(&self) -> bool {
-        self.disposer_ended.load(Ordering::Acquire)
+    /// Has what waits for disposal disposed of: by the disposer, or by a thread of its own after the
+    /// disposer's end. Nothing is missed: what waits was put there, under the core's lock, before this
+    /// call, and the disposer looks, under that lock, after it has said that it ends.
+    pub(super) fn ring_disposer(self: &Arc<Self>) {
+        self.disposal.ring();
+        if self.disposer_ended.load(Ordering::Acquire) {
+            self.dispose_late();
+        }
+    }
+
+    /// One thread for all that comes while it starts.
+    fn dispose_late(self: &Arc<Self>) {
+        let core = self.late.core.get().and_then(Weak::upgrade);
+        let Some(core) = core.filter(|_| !self.late.called.swap(true, Ordering::AcqRel)) else {
+            return;
+        };
+        let bells = Arc::clone(self);
+        let dispose = move || {
+            // First: what is put there from now on calls another thread.
+            bells.late.called.swap(false, Ordering::AcqRel);
+            core.dispose();
+        };
+        let late = thread::Builder::new().name("cufile-disposer".to_owned());
+        if let Err(error) = late.spawn(dispose) {
+            // It waits for the next one, or for the last that has a share of the core.
+            tracing::debug!(%error, "no thread for a late drop");
+            self.late.called.store(false, Ordering::Release);
+        }
     }
 
     /// Nothing is live, nothing will be, and the alarm may end.
@@ -112,16 +147,18 @@ pub(super) fn start(
     bells: &Arc<Bells>,
     clock: Clock,
     ended: watch::Sender<bool>,
-    cufile: &Arc<Cufile>,
+    machinery: Machinery,
 ) -> Result<()> {
-    let cufile = Arc::clone(cufile);
+    let weak = Arc::downgrade(core);
+    let is_first = bells.late.core.set(weak).is_ok();
+    debug_assert!(is_first, "an engine's threads are started once");
     let (on_alarm, on_disposal) = (Arc::clone(core), Arc::clone(core));
     let (alarm_bells, disposal_bells) = (Arc::clone(bells), Arc::clone(bells));
     spawn("cufile-alarm", move || {
         run_alarm(&on_alarm, &alarm_bells, clock)
     })?;
     let disposer = spawn("cufile-disposer", move || {
-        run_disposer(&on_disposal, &disposal_bells, &ended, &cufile)
+        run_disposer(&on_disposal, &disposal_bells, &ended, &machinery)
     });
     if disposer.is_err() {
         core.close_admission();
@@ -140,8 +177,6 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
-    // Not until the core is finished: a backend's thread may hold the last share of a file, and
-    // hand it to a disposer that has ended. The core closes the file then, when it goes.
     while !bells.disposer_ended.load(Ordering::Acquire) {
         if bells.stop_asked.swap(false, Ordering::AcqRel) {
             core.stop_all();
@@ -155,7 +190,12 @@ fn run_alarm(core: &Arc<Core>, bells: &Bells, clock: Clock) {
     }
 }
 
-fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cufile: &Cufile) {
+fn run_disposer(
+    core: &Arc<Core>,
+    bells: &Bells,
+    ended: &watch::Sender<bool>,
+    machinery: &Machinery,
+) {
     loop {
         // Before the rest: what the last handle left behind is in the queue by the time it is closed.
         let closed = bells.is_closed();
@@ -166,7 +206,8 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cu
         if core.is_finished() {
             if bells.shut_down.load(Ordering::Acquire) {
                 // A shutdown, whoever still waits for it; where there is none, the library stays open.
-                cufile.end(core.census().quarantined_operations == 0);
+                let is_quiet = core.census().quarantined_operations == 0;
+                machinery.executors.cufile.end(is_quiet);
             }
             ended.send_replace(true);
             if closed {
@@ -175,7 +216,9 @@ fn run_disposer(core: &Arc<Core>, bells: &Bells, ended: &watch::Sender<bool>, cu
         }
         bells.disposal.wait(None);
     }
+    // Whoever ended the last operation does so as well, but perhaps later, and then finds them gone.
+    machinery.stop();
     bells.end_alarm();
-    // Of those that have not seen that it ends. Who gives something later looks again (`Disposed`).
+    // Of those that have not seen that it ends: see `ring_disposer`.
     core.dispose();
 }

@@ -142,7 +142,7 @@ impl Mapping {
 pub(crate) struct ProcessMark {
     /// `None` where the kernel does not wipe (before 4.14).
     page: Option<Region>,
-    process: Pid,
+    process: u32,
 }
 
 impl ProcessMark {
@@ -152,7 +152,7 @@ impl ProcessMark {
         let page = page.filter(|page| page.advise(Advice::LinuxWipeOnFork).is_ok());
         let mark = Self {
             page,
-            process: rustix::process::getpid(),
+            process: std::process::id(),
         };
         if let Some(byte) = mark.byte() {
             byte.store(1, Ordering::Relaxed);
@@ -171,8 +171,30 @@ impl ProcessMark {
     pub(crate) fn is_here(&self) -> bool {
         match self.byte() {
             Some(byte) => byte.load(Ordering::Relaxed) == 1,
-            None => rustix::process::getpid() == self.process,
+            None => std::process::id() == self.process,
         }
+    }
+
+    /// The number of the process that made the mark.
+    pub(crate) const fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Whether this process is a child of the one that made the mark. The engine's threads are not
+    /// here then, and its locks may be held for ever.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.is_here()
+    }
+
+    /// # Errors
+    ///
+    /// `Forked` in a child.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_forked() {
+            let reason = "the engine belongs to the process that built it";
+            return Err(Error::new(ErrorKind::Forked, reason));
+        }
+        Ok(())
     }
 }
 
@@ -450,7 +472,7 @@ mod tests {
         }
         mark.page = None;
         assert!(mark.is_here());
-        mark.process = Pid::INIT;
+        mark.process = 1;
         assert!(!mark.is_here());
     }
 

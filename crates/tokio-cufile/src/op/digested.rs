@@ -57,7 +57,7 @@ impl<B> Transfer<B> {
         pending.route.cufile = None;
         self.moved_by_pool = true;
         let (memory, place) = (pending.parts.memory, (self.kind, self.offset));
-        let request = request(&self.engine, place, memory, &pending.route, memory.len());
+        let request = request(&pending.engine, place, memory, &pending.route, memory.len());
         match Plan::new(request) {
             Ok(plan) => {
                 pending.outline = plan.outline();

@@ -72,8 +72,7 @@ impl<B: IoBuf> Transfer<B> {
     pub unsafe fn enqueue_on(mut self, stream: *mut c_void) -> Enqueue<B> {
         let pending = self.pending.take();
         let pending = pending.expect("`enqueue_on` is called before the operation is started");
-        let (id, bytes_max) = (self.engine.id, self.engine.config.task_size);
-        let (into, enqueued) = cufile::InStream::new(stream_of(stream), id, bytes_max);
+        let mut enqueued = None;
         let pending = pending.and_then(|mut pending| {
             if is_per_thread(stream) {
                 let reason = "the per-thread default stream is another one on the engine's threads";
@@ -82,7 +81,10 @@ impl<B: IoBuf> Transfer<B> {
             let plan = self.planned_for_stream(&pending)?;
             pending.outline = plan.outline();
             pending.parts.cut = Cut::One(plan);
+            let (id, bytes_max) = (pending.engine.id, pending.engine.config.task_size);
+            let (into, told) = cufile::InStream::new(stream_of(stream), id, bytes_max);
             pending.parts.into_stream = Some(into);
+            enqueued = Some(told);
             Ok(pending)
         });
         let memory = pending.as_ref().ok();
@@ -90,7 +92,7 @@ impl<B: IoBuf> Transfer<B> {
         self.pending = Some(pending);
         Enqueue {
             transfer: Some(self),
-            enqueued: Some(enqueued),
+            enqueued,
             // Of an operation that is refused, nobody will see it.
             memory: memory.unwrap_or(DeviceRange::new(0, 0, 0)),
         }

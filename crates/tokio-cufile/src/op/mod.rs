@@ -26,6 +26,7 @@ pub use self::transfer::Transfer;
 use crate::config::Priority;
 use crate::engine::{Model, Shared};
 use crate::error::{Error, ErrorKind};
+use crate::memory::ProcessMark;
 
 /// Cancels one operation from elsewhere. Cheap to clone; keeps neither file nor buffer alive.
 ///
@@ -40,10 +41,10 @@ pub struct CancelHandle {
 }
 
 impl CancelHandle {
-    fn new<T>(handle: &Handle<Model, T>, engine: &Shared) -> Self {
+    fn new<T>(handle: &Handle<Model, T>, mark: &ProcessMark) -> Self {
         Self {
             canceller: handle.canceller(),
-            process: engine.process,
+            process: mark.process(),
         }
     }
 

@@ -14,6 +14,7 @@ use super::{CancelHandle, Options, error_of};
 use crate::config::Priority;
 use crate::engine::{Call, Model, Shared, Task};
 use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::memory::ProcessMark;
 
 /// A call on its way through the engine; resolves to its result.
 ///
@@ -23,31 +24,46 @@ use crate::error::{Error, ErrorKind, Operation, Result};
 ///
 /// Dropped before it was issued, the call is never made. Dropped afterwards, it is made to its
 /// end in the background, and what it returns (an open file, say) is disposed of.
+///
+/// Leaked (`std::mem::forget`) once it has begun, it leaks itself and what the call returns. Before that it
+/// counts as a leaked file: [`Engine`](crate::Engine).
 #[must_use = "futures do nothing unless polled, or started"]
 pub struct Request<T> {
-    handle: Option<Handle<Model, Arc<Cell<T>>>>,
-    cell: Option<Arc<Cell<T>>>,
-    role: Option<Role<Error>>,
+    handle: Option<Handle<Model, Outcome<T>>>,
+    /// What is left to do before it is submitted.
+    pending: Option<Pending<T>>,
     options: Options,
     operation: Operation,
     path: Option<Arc<Path>>,
-    engine: Arc<Shared>,
+    mark: Arc<ProcessMark>,
 }
 
 type Job<T> = Box<dyn FnOnce() -> Result<T> + Send>;
 
-/// The call and its result, owned by the operation.
-struct Cell<T> {
-    job: Mutex<Option<Job<T>>>,
-    result: Mutex<Option<T>>,
+/// What the call returned, owned by the operation.
+type Outcome<T> = Arc<Mutex<Option<T>>>;
+
+struct Pending<T> {
+    cell: Arc<Cell<T>>,
+    role: Role<Error>,
+    /// As a transfer's: gone once the call was submitted. What the call needs of it, it has itself.
+    engine: Arc<Shared>,
 }
 
-impl<T: Send> Call for Cell<T> {
+/// The call, owned by its only part: gone when it was made, or never will be.
+struct Cell<T> {
+    /// An operation that is never submitted: dropped, it has the engine's disposer drop the call. That
+    /// may own anything, a file or the engine, and the part goes on whatever thread withdraws it.
+    job: Mutex<Option<Handle<Model, Job<T>>>>,
+    outcome: Outcome<T>,
+}
+
+impl<T: Send + 'static> Call for Cell<T> {
     fn run(&self) -> Result<()> {
-        let job = take(&self.job);
+        let job = take(&self.job).and_then(|mut job| job.take_back());
         let job = job.ok_or_else(|| Error::new(ErrorKind::Io, "the call was made twice"))?;
         let result = job()?;
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         Ok(())
     }
 }
@@ -78,7 +94,7 @@ impl<T> Request<T> {
     #[must_use]
     pub fn cancel_handle(&self) -> CancelHandle {
         let handle = self.handle.as_ref().expect("the future has not completed");
-        CancelHandle::new(handle, &self.engine)
+        CancelHandle::new(handle, &self.mark)
     }
 }
 
@@ -109,18 +125,25 @@ impl<T: Send + 'static> Request<T> {
         role: Role<Error>,
         job: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Self {
-        let cell = Arc::new(Cell {
-            job: Mutex::new(Some(Box::new(job) as Job<T>)),
-            result: Mutex::new(None),
-        });
+        let outcome = Outcome::default();
+        let handle = Handle::new(&engine.core, Arc::clone(&outcome));
+        let job = Handle::new(&engine.core, Box::new(job) as Job<T>);
+        let cell = Cell {
+            job: Mutex::new(Some(job)),
+            outcome,
+        };
+        let pending = Pending {
+            cell: Arc::new(cell),
+            role,
+            engine: Arc::clone(engine),
+        };
         Self {
-            handle: Some(Handle::new(&engine.core, Arc::clone(&cell))),
-            cell: Some(cell),
-            role: Some(role),
+            handle: Some(handle),
+            pending: Some(pending),
             options: Options::default(),
             operation,
             path,
-            engine: Arc::clone(engine),
+            mark: Arc::clone(&engine.mark),
         }
     }
 
@@ -131,14 +154,13 @@ impl<T: Send + 'static> Request<T> {
     }
 
     fn submit(&mut self) {
-        if self.engine.is_forked() {
+        if self.mark.is_forked() {
             return;
         }
-        let (Some(handle), Some(cell), Some(role)) =
-            (&self.handle, self.cell.take(), self.role.take())
-        else {
+        let (Some(handle), Some(pending)) = (&self.handle, self.pending.take()) else {
             return;
         };
+        let Pending { cell, role, engine } = pending;
         let part = Part {
             offset: 0,
             len: 0,
@@ -151,7 +173,7 @@ impl<T: Send + 'static> Request<T> {
         };
         handle.submit(Spec {
             class: self.options.class(Priority::Urgent),
-            deadline: self.options.deadline(&self.engine),
+            deadline: self.options.deadline(&engine),
             total: 0,
             parts: Box::new(std::iter::once(part)),
             ledger: role,
@@ -173,7 +195,7 @@ impl<T: Send + 'static> Future for Request<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // At each poll: the process may have forked since the future was made.
-        if let Err(error) = self.engine.check_process() {
+        if let Err(error) = self.mark.check() {
             return Poll::Ready(Err(self.describe(error)));
         }
         self.submit();
@@ -183,7 +205,7 @@ impl<T: Send + 'static> Future for Request<T> {
         if let Some(error) = error_of(settlement.ending) {
             return Poll::Ready(Err(self.describe(error)));
         }
-        let result = settlement.payload.and_then(|cell| take(&cell.result));
+        let result = settlement.payload.and_then(|outcome| take(&outcome));
         let result = result.ok_or_else(|| {
             self.describe(Error::new(
                 ErrorKind::Quarantined,
@@ -196,15 +218,13 @@ impl<T: Send + 'static> Future for Request<T> {
 
 impl<T> Drop for Request<T> {
     fn drop(&mut self) {
-        if self.handle.is_some() && self.engine.is_forked() {
+        if self.handle.is_some() && self.mark.is_forked() {
             #[expect(
                 clippy::disallowed_methods,
                 reason = "its locks are the parent's (I22)"
             )]
-            std::mem::forget((self.handle.take(), self.cell.take()));
+            std::mem::forget((self.handle.take(), self.pending.take()));
         }
-        // What the operation owns must not die here: the cell goes before the handle that keeps it.
-        self.cell = None;
     }
 }
 

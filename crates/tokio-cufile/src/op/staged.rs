@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use completion::{Handle, PayloadState, PayloadWatch};
 
 use super::{CancelHandle, Done, OpError, Transfer};
-use crate::engine::{Model, Shared};
+use crate::engine::{Core, Model};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::IoBuf;
+use crate::memory::{IoBuf, ProcessMark};
 use crate::plan::Kind;
 
 /// The source of a write. The operation shares it with who waits for it: it is taken out when no
@@ -78,14 +78,15 @@ impl<B: IoBuf> Transfer<B> {
             let reason = "a read has no source to be staged";
             self.pending = Some(Err(Error::new(ErrorKind::InvalidInput, reason)));
         }
-        let engine = Arc::clone(&self.engine);
+        let mark = Arc::clone(&self.mark);
+        let core = self.handle.as_ref().map(|handle| Arc::clone(handle.core()));
         let mut shared = None;
         let write = self.with_owner(|buf| {
             let source = Arc::new(Mutex::new(Some(buf)));
             shared = Some(Arc::clone(&source));
             Owner { source }
         });
-        let (Some(mut write), Some(source)) = (write, shared) else {
+        let (Some(mut write), Some(source), Some(core)) = (write, shared, core) else {
             panic!("`staged` is called before the write is started");
         };
         write.submit();
@@ -94,12 +95,12 @@ impl<B: IoBuf> Transfer<B> {
             "it could not be proved to have ended: its memory is leaked",
         ));
         let staged = Staged {
-            source: Some(Handle::new(&engine.core, source)),
+            source: Some(Handle::new(&core, source)),
             watch: write.watch(),
             lost: Some(lost),
-            engine,
+            mark,
         };
-        (staged, Written { write })
+        (staged, Written { write, core })
     }
 }
 
@@ -117,7 +118,7 @@ pub struct Staged<B> {
     watch: Option<PayloadWatch<Model>>,
     /// The error of a source that is lost.
     lost: Option<Error>,
-    engine: Arc<Shared>,
+    mark: Arc<ProcessMark>,
 }
 
 /// Nothing in it is pinned: the source is on the heap.
@@ -140,7 +141,7 @@ impl<B: Send + 'static> Future for Staged<B> {
     ///
     /// When polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Err(error) = self.engine.check_process() {
+        if let Err(error) = self.mark.check() {
             return Poll::Ready(Err(error.with_operation(Operation::Write)));
         }
         let state = ready!(self.poll_state(cx));
@@ -157,7 +158,7 @@ impl<B: Send + 'static> Future for Staged<B> {
 
 impl<B> Drop for Staged<B> {
     fn drop(&mut self) {
-        if self.engine.is_forked() {
+        if self.mark.is_forked() {
             #[expect(
                 clippy::disallowed_methods,
                 reason = "its locks are the parent's (I22)"
@@ -179,6 +180,7 @@ impl<B> fmt::Debug for Staged<B> {
 #[must_use = "dropped, it withdraws what was not issued of the write"]
 pub struct Written {
     write: Transfer<Owner>,
+    core: Arc<Core>,
 }
 
 impl Written {
@@ -195,7 +197,7 @@ impl Written {
     /// Who polls does not drop what somebody else may have left in the operation.
     fn dispose(&self, owner: Owner) {
         if !owner.source.is_taken() {
-            drop(Handle::<Model, _>::new(&self.write.engine.core, owner));
+            drop(Handle::<Model, _>::new(&self.core, owner));
         }
     }
 }

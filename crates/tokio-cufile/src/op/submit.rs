@@ -12,8 +12,8 @@ use crate::config::Priority;
 use crate::cuda::CudaEvent;
 use crate::engine::Model;
 use crate::error::{Error, Result};
-use crate::plan::Kind;
-use crate::plan::route::{check_required, slots_go_by_ring};
+use crate::plan::route::{FileRoute, check_required, slots_go_by_ring};
+use crate::plan::{Kind, Outline};
 
 impl<B: Send + 'static> Transfer<B> {
     /// Submits once. A refusal stays in `pending`.
@@ -21,7 +21,7 @@ impl<B: Send + 'static> Transfer<B> {
         let Some(Ok(pending)) = &mut self.pending else {
             return;
         };
-        pending.route.by_ring &= self.engine.executors.has_ring();
+        pending.route.by_ring &= pending.engine.executors.has_ring();
         if self.digest.is_some() {
             self.moved_by_pool |= std::mem::take(&mut pending.route.by_ring);
         }
@@ -39,7 +39,7 @@ impl<B: Send + 'static> Transfer<B> {
     /// What speaks against it now that its options are known.
     fn judge(&self) -> Result<()> {
         // Again: the process may have forked since the future was made.
-        self.engine.check_process()?;
+        self.mark.check()?;
         let (Some(class), Some(Ok(pending))) = (self.require, &self.pending) else {
             return Ok(());
         };
@@ -72,9 +72,9 @@ impl<B: Send + 'static> Transfer<B> {
         let after = std::mem::take(&mut self.after);
         handle.submit(Spec {
             class: self.options.class(Priority::Normal),
-            deadline: self.options.deadline(&self.engine),
+            deadline: self.options.deadline(&pending.engine),
             total: total.unwrap_or(self.len as u64),
-            parts: self.parts(pending),
+            parts: self.parts(pending.parts, &pending.outline, &pending.route),
             ledger,
             gated: !after.is_empty(),
         });
@@ -84,13 +84,8 @@ impl<B: Send + 'static> Transfer<B> {
     }
 
     /// The parts, with what was decided since they were planned.
-    fn parts(&self, pending: Pending) -> Box<Parts> {
-        let Pending {
-            mut parts,
-            outline,
-            route,
-        } = pending;
-        parts.staged_by_ring = route.by_ring && slots_go_by_ring(&outline);
+    fn parts(&self, mut parts: Box<Parts>, outline: &Outline, route: &FileRoute) -> Box<Parts> {
+        parts.staged_by_ring = route.by_ring && slots_go_by_ring(outline);
         parts.in_place_by_ring = route.by_ring;
         parts.may_use_cache = route.may_use_cache && self.require.is_none();
         parts.require = self.require;

@@ -23,7 +23,7 @@ use crate::digest::DigestState;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileShared;
-use crate::memory::{IoBuf, Region};
+use crate::memory::{IoBuf, ProcessMark, Region};
 use crate::plan::ranges::Runs;
 use crate::plan::route::FileRoute;
 use crate::plan::{Kind, Outline, Plan};
@@ -39,6 +39,10 @@ use crate::receipt::{PathClass, Receipt, Route};
 /// for what was, the buffer stays with the engine until the last part has ended, and is dropped on
 /// an engine thread then. To have the buffer back, use [`cancel_handle`](Self::cancel_handle) or
 /// [`deadline`](Self::deadline) and await the outcome.
+///
+/// Leaked (`std::mem::forget`) once it has begun, it is done to its end, and leaks itself and its result,
+/// the buffer, and nothing of the engine or the file. Before that it counts as a leaked file:
+/// [`Engine`](crate::Engine).
 #[must_use = "futures do nothing unless polled, or started"]
 pub struct Transfer<B> {
     pub(super) handle: Option<Handle<Model, Payload<B>>>,
@@ -64,7 +68,7 @@ pub struct Transfer<B> {
     /// Somebody waits for the source of a write.
     pub(super) let_go: bool,
     pub(super) submitted: Option<Instant>,
-    pub(super) engine: Arc<Shared>,
+    pub(super) mark: Arc<ProcessMark>,
 }
 
 /// What the operation owns until it is quiet.
@@ -91,6 +95,9 @@ pub(super) struct Pending {
     pub(super) parts: Box<Parts>,
     pub(super) outline: Outline,
     pub(super) route: FileRoute,
+    /// Gone once the operation was submitted: the completion model knows of it then, and whoever forgets
+    /// the future shall not keep the engine (I12). After `parts`, whose file its disposer closes.
+    pub(super) engine: Arc<Shared>,
 }
 
 impl<B> Transfer<B> {
@@ -133,7 +140,7 @@ impl<B> Transfer<B> {
     #[must_use]
     pub fn cancel_handle(&self) -> CancelHandle {
         let handle = self.handle.as_ref().expect("the future has not completed");
-        CancelHandle::new(handle, &self.engine)
+        CancelHandle::new(handle, &self.mark)
     }
 }
 
@@ -219,6 +226,7 @@ impl<B: IoBuf> Transfer<B> {
                 parts: Box::new(parts),
                 outline,
                 route,
+                engine: Arc::clone(engine),
             })
         });
         let payload = Payload { buf, span };
@@ -243,7 +251,7 @@ impl<B: IoBuf> Transfer<B> {
             moved_by_pool: false,
             let_go: false,
             submitted: None,
-            engine: Arc::clone(engine),
+            mark: Arc::clone(&engine.mark),
         }
     }
 }
@@ -385,7 +393,7 @@ impl<B: Send + 'static> Future for Transfer<B> {
         if let Some(Err(error)) = self.pending.take() {
             return Poll::Ready(Err(self.refused(error)));
         }
-        if let Err(error) = self.engine.check_process() {
+        if let Err(error) = self.mark.check() {
             return Poll::Ready(Err(self.forked(error)));
         }
         let handle = self.handle.as_mut().expect("polled after completion");
@@ -397,7 +405,7 @@ impl<B: Send + 'static> Future for Transfer<B> {
 
 impl<B> Drop for Transfer<B> {
     fn drop(&mut self) {
-        if self.handle.is_some() && self.engine.is_forked() {
+        if self.handle.is_some() && self.mark.is_forked() {
             #[expect(
                 clippy::disallowed_methods,
                 reason = "its locks are the parent's (I22)"

@@ -36,7 +36,7 @@ impl<B: Send + 'static> Transfer<B> {
             moved_by_pool: self.moved_by_pool,
             let_go: true,
             submitted: self.submitted,
-            engine: Arc::clone(&self.engine),
+            mark: Arc::clone(&self.mark),
         })
     }
 
