@@ -266,6 +266,17 @@ fn without_a_stream_to_be_had_parts_go_by_synchronous_calls() {
 
 #[test]
 fn no_more_is_in_streams_than_the_library_takes() {
+    fill_streams("");
+}
+
+/// Those that are not held up at the moment may not take everything: full, they hold up for longer.
+#[test]
+fn streams_share_what_may_be_in_them_also_while_some_are_slow_to_take_it() {
+    fill_streams(";cuFileReadAsync:slow=200000,times=3");
+}
+
+/// Reads more parts at once than go into streams, with these faults on the way into them.
+fn fill_streams(faults: &str) {
     let Some(sim) = Sim::need() else { return };
     let home = home();
     let bed = Bed::on(sim, home.path(), |builder| {
@@ -273,7 +284,7 @@ fn no_more_is_in_streams_than_the_library_takes() {
     });
     let content = pattern::bytes(32, 160 * PAGE);
     let file = bed.file("file", &content);
-    bed.cufile.fault("@read:never");
+    bed.cufile.fault(&format!("@read:never{faults}"));
     let mut read = file
         .read_exact_at(bed.buffer(&vec![0; 160 * PAGE]), 0)
         .start();

@@ -30,6 +30,10 @@ const STREAMS_MAX: usize = 4;
 /// report that the library fails them beyond about 133.
 pub(super) const QUEUED_MAX: usize = 128;
 
+/// Of them in one stream: with too many there, whoever puts the next one into it is held up. A place
+/// that is left is always in a stream with fewer.
+const IN_ONE_MAX: usize = QUEUED_MAX / STREAMS_MAX;
+
 /// All of an engine's, by device.
 #[derive(Debug, Default)]
 pub(super) struct Streams(Mutex<BTreeMap<u32, Vec<Arc<OwnStream>>>>);
@@ -47,12 +51,12 @@ impl Streams {
         Some((stream, queued))
     }
 
-    /// The one that holds least.
+    /// The one that holds least. `None` where none may hold more.
     fn stream(&self, device: &Arc<Device>, session: &Arc<Session>) -> Option<Arc<OwnStream>> {
         // Held while one is made: only workers come here, and they may wait.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let streams = all.entry(device.ordinal()).or_default();
-        let usable = streams.iter().filter(|stream| !stream.is_stuck());
+        let usable = streams.iter().filter(|stream| stream.takes_more());
         let loaded = usable.map(|stream| (stream.load(), stream));
         let best = loaded.min_by_key(|(load, _)| *load);
         let is_idle = best.is_some_and(|(load, _)| load == IDLE);
@@ -119,8 +123,9 @@ impl OwnStream {
         self.raw
     }
 
-    fn is_stuck(&self) -> bool {
-        self.is_stuck.load(Ordering::Relaxed)
+    fn takes_more(self: &Arc<Self>) -> bool {
+        let (_, shares) = self.load();
+        !self.is_stuck.load(Ordering::Relaxed) && shares < IDLE.1 + IN_ONE_MAX
     }
 
     /// Nothing more is to be put there.
