@@ -7,8 +7,8 @@
 #![allow(clippy::disallowed_methods, reason = "forgetting is what is tested")]
 
 use std::mem::forget;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 
 use futures::executor::block_on;
@@ -129,6 +129,61 @@ fn memory_of_a_future_that_outlives_the_engine_is_not_dropped_on_the_thread_that
         drop(staged);
         block_on(written).unwrap();
         assert_ne!(drops.recv().unwrap(), thread::current().id());
+        device.user().free(address);
+        until_gone_but(&device, 0);
+    });
+}
+
+/// Is dropped only when it may be, as an owner that waits for something.
+struct SlowOwner(Owner, Arc<Gate>);
+
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opens: Condvar,
+}
+
+impl Drop for SlowOwner {
+    fn drop(&mut self) {
+        let is_open = self.1.is_open.lock().unwrap();
+        self.0.0.send(thread::current().id()).unwrap();
+        drop(
+            self.1
+                .opens
+                .wait_while(is_open, |is_open| !*is_open)
+                .unwrap(),
+        );
+    }
+}
+
+#[test]
+fn owners_that_hold_up_their_drop_do_so_to_one_thread_after_the_engine_has_ended() {
+    let Some(sim) = Sim::need() else {
+        return;
+    };
+    each_way(sim, &engine(), BLOCK, |_, rig| {
+        const MANY: usize = 32;
+        let address = rig.device.user().alloc(MANY * BLOCK);
+        let (dropped, drops) = channel();
+        let gate = Arc::new(Gate::default());
+        let read = |at: usize| {
+            let owner = SlowOwner(Owner(dropped.clone()), Arc::clone(&gate));
+            let address = address + (at * BLOCK) as u64;
+            let lent = rig.device.user().lend(&rig.engine, address, BLOCK, owner);
+            rig.file.read_at(lent.unwrap(), 0).start()
+        };
+        let mut reads: Vec<_> = (0..MANY).map(read).collect();
+        let device = let_go(rig);
+        until(|| engine_threads() == 0);
+        drop(reads.pop());
+        let first = drops.recv().unwrap();
+        drop(reads);
+        *gate.is_open.lock().unwrap() = true;
+        gate.opens.notify_all();
+        // Each tells twice: when it begins, and when what it has inside is dropped.
+        for _ in 1..2 * MANY {
+            assert_eq!(drops.recv().unwrap(), first, "another thread");
+        }
         device.user().free(address);
         until_gone_but(&device, 0);
     });

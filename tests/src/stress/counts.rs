@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_cufile::{DataPath, PathBytes};
 
@@ -184,6 +184,12 @@ impl Counts {
     /// For how long the machine stood still, if it did.
     pub(super) fn stood_still(&self) -> Option<Duration> {
         self.pulse.as_ref().and_then(|pulse| pulse.stood_still())
+    }
+
+    /// Whether it did after `since`.
+    pub(super) fn stood_still_since(&self, since: Instant) -> bool {
+        let pulse = self.pulse.as_ref();
+        pulse.is_some_and(|pulse| pulse.stood_still_since(since))
     }
 
     pub(super) fn dropped(&self, point: Point) {

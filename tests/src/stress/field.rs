@@ -167,6 +167,8 @@ pub(super) struct Late {
 /// One engine's life, and all that works with it.
 pub(super) struct Epoch {
     pub(super) engine: Engine,
+    /// Before anything of it was.
+    pub(super) since: Instant,
     pub(super) backend: Backend,
     pub(super) threads: Arc<Threads>,
     pub(super) files: Arc<Files>,
@@ -216,6 +218,7 @@ pub(super) struct Plan {
 
 impl Epoch {
     pub(super) async fn new(plan: Plan, leases: Vec<(Role, Hardware)>) -> Result<Self, String> {
+        let since = Instant::now();
         let engine = plan.builder.build().await.map_err(text)?;
         let ground = HostBuffer::new(&engine, arena::length(plan.sizes)).map_err(text)?;
         let mut handles = Vec::new();
@@ -231,6 +234,7 @@ impl Epoch {
         let devices = Devices::new(&engine, leases, &plan.faults, memory).await?;
         Ok(Self {
             engine,
+            since,
             backend: plan.backend,
             threads: plan.threads,
             files: plan.files,

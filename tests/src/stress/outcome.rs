@@ -125,7 +125,7 @@ pub(super) fn judge(
         ErrorKind::DeviceFailed => role.is_some_and(|role| role != Role::Sound),
         ErrorKind::Quarantined => {
             let is_meant = doomed.is_some() || epoch.is_stuck || epoch.is_ending();
-            is_meant || epoch.counts.stood_still().is_some()
+            is_meant || epoch.counts.stood_still_since(epoch.since)
         }
         ErrorKind::ShuttingDown => epoch.is_ending(),
         _ => false,

@@ -2,7 +2,7 @@
 //!
 //! What nothing is heard of for the quiet limit is given up, and whoever awaited it is told so. A
 //! virtual machine that its host stops for that long, or a processor that others keep, looks just like
-//! hardware that has fallen silent; only a run in which that has happened may end so.
+//! hardware that has fallen silent; only an engine in whose life that has happened may end so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,6 +19,8 @@ pub(super) struct Pulse {
     since: Instant,
     last_ms: AtomicU64,
     longest_ms: AtomicU64,
+    /// When the last time between two beats that was too long had passed. 0: there was none.
+    still_until_ms: AtomicU64,
 }
 
 impl Pulse {
@@ -28,6 +30,7 @@ impl Pulse {
             since: Instant::now(),
             last_ms: AtomicU64::new(0),
             longest_ms: AtomicU64::new(0),
+            still_until_ms: AtomicU64::new(0),
         });
         let beating = Arc::downgrade(&pulse);
         thread::spawn(move || beat(&beating));
@@ -36,14 +39,29 @@ impl Pulse {
 
     /// The longest time between two beats if it was too long, the one under way included.
     pub(super) fn stood_still(&self) -> Option<Duration> {
-        let longest = self.note(Instant::now(), self.last_ms.load(Ordering::Relaxed));
+        self.look(Instant::now());
+        let longest = Duration::from_millis(self.longest_ms.load(Ordering::Relaxed));
         (longest >= STOOD_STILL).then_some(longest)
     }
 
-    fn note(&self, now: Instant, last_ms: u64) -> Duration {
-        let gap = self.millis(now).saturating_sub(last_ms);
-        let before = self.longest_ms.fetch_max(gap, Ordering::Relaxed);
-        Duration::from_millis(before.max(gap))
+    /// Whether any of the time after `since` was of one that was too long.
+    pub(super) fn stood_still_since(&self, since: Instant) -> bool {
+        self.look(Instant::now());
+        self.still_until_ms.load(Ordering::Relaxed) > self.millis(since)
+    }
+
+    /// Notes the time since the last beat.
+    fn look(&self, now: Instant) {
+        self.note(now, self.last_ms.load(Ordering::Relaxed));
+    }
+
+    fn note(&self, now: Instant, last_ms: u64) {
+        let now_ms = self.millis(now);
+        let gap = now_ms.saturating_sub(last_ms);
+        self.longest_ms.fetch_max(gap, Ordering::Relaxed);
+        if Duration::from_millis(gap) >= STOOD_STILL {
+            self.still_until_ms.fetch_max(now_ms, Ordering::Relaxed);
+        }
     }
 
     fn beat(&self, now: Instant) {
@@ -80,6 +98,7 @@ mod tests {
             since,
             last_ms: AtomicU64::new(0),
             longest_ms: AtomicU64::new(0),
+            still_until_ms: AtomicU64::new(0),
         };
         for &at in beats {
             pulse.beat(since + Duration::from_millis(at));
@@ -91,6 +110,15 @@ mod tests {
     fn a_pause_between_two_beats_is_remembered() {
         let pulse = with_beats(&[10, 20, 1500, 1510]);
         assert_eq!(pulse.stood_still(), Some(Duration::from_millis(1480)));
+    }
+
+    #[test]
+    fn a_pause_excuses_nothing_that_began_after_it() {
+        let pulse = with_beats(&[10, 20, 1500, 1510]);
+        let after = |millis| pulse.since + Duration::from_millis(millis);
+        assert!(pulse.stood_still_since(after(5)));
+        assert!(pulse.stood_still_since(after(1000)));
+        assert!(!pulse.stood_still_since(after(1505)));
     }
 
     #[test]

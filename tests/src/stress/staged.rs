@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::join;
-use tokio_cufile::{ErrorKind, IoBufMut};
+use tokio_cufile::{Error, ErrorKind, IoBufMut};
 
 use super::arena::{Access, Ground, Held};
 use super::content::Written;
-use super::counts::{Point, add};
+use super::counts::{Harm, Point, add};
 use super::fate::Fate;
 use super::field::Late;
 use super::fly::Flight;
@@ -68,11 +68,26 @@ where
                 if let Ok(source) = source {
                     let _whole = flight.arena.give_back(held, source);
                 }
-            } else if let Ok(source) = source {
-                flight.over(held, source, Some(Written::Failed));
+            } else {
+                match source {
+                    Ok(source) => flight.over(held, source, Some(Written::Failed)),
+                    Err(error) => flight.lost_source(&error),
+                }
             }
         }
-        (Err(error), Ok(_)) => flight.judge(&error),
+        (Err(error), Ok(_)) => flight.lost_source(&error),
+    }
+}
+
+impl<G, A> Flight<G, A>
+where
+    G: Ground<Part: IoBufMut>,
+    A: Access<G::Part>,
+{
+    /// Only of a write that is quarantined may the source be.
+    fn lost_source(&self, error: &Error) {
+        let message = || format!("the source of {:?} is gone with: {error}", self.claim);
+        self.epoch.counts.harm(Harm::Leaked, 1, message);
     }
 }
 

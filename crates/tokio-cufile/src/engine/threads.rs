@@ -1,6 +1,6 @@
 //! The engine's own threads: one for time, one for disposal. Neither belongs to any runtime.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -70,8 +70,21 @@ pub(crate) struct Bells {
 #[derive(Debug, Default)]
 struct Late {
     core: OnceLock<Weak<Core>>,
-    /// A thread is on its way, and will look.
-    called: AtomicBool,
+    /// Calls that the thread has not answered yet. While there are any, there is a thread.
+    calls: AtomicUsize,
+}
+
+impl Late {
+    /// Looks again and again, until nobody has called meanwhile.
+    fn serve(&self, core: &Arc<Core>) {
+        loop {
+            let calls = self.calls.load(Ordering::Acquire);
+            dispose(core);
+            if self.calls.fetch_sub(calls, Ordering::AcqRel) == calls {
+                return;
+            }
+        }
+    }
 }
 
 impl Bells {
@@ -109,23 +122,20 @@ impl Bells {
         }
     }
 
-    /// One thread for all that comes while it starts.
+    /// One thread at a time, as long as what it drops may take: other people's code.
     fn dispose_late(self: &Arc<Self>) {
-        let core = self.late.core.get().and_then(Weak::upgrade);
-        let Some(core) = core.filter(|_| !self.late.called.swap(true, Ordering::AcqRel)) else {
+        let Some(core) = self.late.core.get().and_then(Weak::upgrade) else {
             return;
         };
+        if self.late.calls.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
         let bells = Arc::clone(self);
-        let dispose = move || {
-            // First: what is put there from now on calls another thread.
-            bells.late.called.swap(false, Ordering::AcqRel);
-            core.dispose();
-        };
         let late = thread::Builder::new().name("cufile-disposer".to_owned());
-        if let Err(error) = late.spawn(dispose) {
+        if let Err(error) = late.spawn(move || bells.late.serve(&core)) {
             // It waits for the next one, or for the last that has a share of the core.
             tracing::debug!(%error, "no thread for a late drop");
-            self.late.called.store(false, Ordering::Release);
+            self.late.calls.store(0, Ordering::Release);
         }
     }
 
@@ -199,10 +209,7 @@ fn run_disposer(
     loop {
         // Before the rest: what the last handle left behind is in the queue by the time it is closed.
         let closed = bells.is_closed();
-        let disposed = core.dispose();
-        if disposed.panics > 0 {
-            tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
-        }
+        dispose(core);
         if core.is_finished() {
             if bells.shut_down.load(Ordering::Acquire) {
                 // A shutdown, whoever still waits for it; where there is none, the library stays open.
@@ -220,5 +227,12 @@ fn run_disposer(
     machinery.stop();
     bells.end_alarm();
     // Of those that have not seen that it ends: see `ring_disposer`.
-    core.dispose();
+    dispose(core);
+}
+
+fn dispose(core: &Arc<Core>) {
+    let disposed = core.dispose();
+    if disposed.panics > 0 {
+        tracing::error!(panics = disposed.panics, "dropping a buffer panicked");
+    }
 }
