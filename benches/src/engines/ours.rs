@@ -257,7 +257,11 @@ impl Runner for Ours {
     fn run(&mut self, round: u64) -> Result<Sample> {
         if matches!(self.job.access, Access::Write { new_file: true }) {
             self.job.remove()?;
-            self.file = Arc::new(open(&self.runtime, &self.engine, &self.job, self.cache)?);
+            let file = Arc::new(open(&self.runtime, &self.engine, &self.job, self.cache)?);
+            let old = Arc::into_inner(std::mem::replace(&mut self.file, file));
+            // Its blocks are freed when it is closed, which a drop leaves to the engine's threads.
+            let old = old.ok_or("a task of the last run has the file")?;
+            self.runtime.block_on(old.close())?;
         }
         match (self.job.access, self.shape) {
             (Access::Random { .. }, _) => self.random(round),
