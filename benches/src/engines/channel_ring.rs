@@ -83,8 +83,9 @@ impl Line {
 
 struct ChannelRing {
     job: Job,
-    runtime: Runtime,
-    /// Gone first: then the thread ends.
+    /// Gone first: its tasks have lines of their own.
+    runtime: Option<Runtime>,
+    /// Gone before the last ring of the bell, by which the thread learns of it.
     line: Option<Line>,
     thread: Option<JoinHandle<()>>,
     _allocator: Engine,
@@ -115,7 +116,7 @@ impl ChannelRing {
         is_up.recv()??;
         Ok(Self {
             job: job.clone(),
-            runtime: super::runtime()?,
+            runtime: Some(super::runtime()?),
             line: Some(Line { wishes, bell }),
             thread: Some(thread),
             _allocator: allocator,
@@ -145,7 +146,7 @@ impl Server {
         wanted: Receiver<Wish>,
         bell: Arc<Bell>,
     ) -> Result<Self> {
-        // SAFETY: the server keeps the arena, and its ring is gone before.
+        // SAFETY: the server keeps the arena, and is not dropped with anything in flight.
         let ring = unsafe { ring::build(&job, arena.as_mut_slice()?.as_mut_ptr(), 1) }?;
         let mut server = Self {
             ring,
@@ -186,7 +187,7 @@ impl Server {
             // After all that is at hand: the first wake may set a thread against the rest.
             for (task, result) in settled.drain(..) {
                 // A task that is gone does not want it.
-                let _: std::result::Result<(), i32> = oneshot::Sender::send(task, result);
+                let _: std::result::Result<(), i32> = task.send(result);
             }
         }
     }
@@ -243,6 +244,15 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After a panic: a ring that is closed does not wait for what it has in flight.
+        if self.in_flight > 0 {
+            std::process::abort();
+        }
+    }
+}
+
 async fn lane(
     line: Line,
     source: Source,
@@ -263,7 +273,8 @@ impl Runner for ChannelRing {
     fn run(&mut self, round: u64) -> Result<Sample> {
         let line = self.line.clone().ok_or("the thread has ended")?;
         let job = self.job.clone();
-        let (usage, latencies) = self.runtime.block_on(async move {
+        let runtime = self.runtime.as_ref().ok_or("the runtime has ended")?;
+        let (usage, latencies) = runtime.block_on(async move {
             let window = Window::open();
             let source = Source::start(&job);
             let start = |slot| {
@@ -282,6 +293,7 @@ impl Runner for ChannelRing {
 
 impl Drop for ChannelRing {
     fn drop(&mut self) {
+        drop(self.runtime.take());
         if let Some(Line { wishes, bell }) = self.line.take() {
             drop(wishes);
             bell.ring_always();

@@ -73,7 +73,7 @@ impl<D: Domain, T: Send + 'static> Handle<D, T> {
             if state.phase != Phase::Settled {
                 return None;
             }
-            // A canceller may keep the control block for long.
+            // A canceller may keep the control block for long: it shall not keep the waker.
             (state.settlement(), state.waker.take())
         };
         drop(waker);

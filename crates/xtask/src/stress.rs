@@ -1,7 +1,7 @@
 //! `cargo xtask stress`: builds the stress program and runs it, on simulated devices where it is to
 //! use some.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use xtask::simulator;
@@ -9,7 +9,7 @@ use xtask::simulator;
 use crate::report::Outcome;
 use crate::{Result, place, process, sim, skips};
 
-/// Of a run that failed: what it counted and found, and its verdict.
+/// Of what a failed run has printed: its counts, its findings and its verdict.
 const LAST_LINES: usize = 24;
 
 /// As many as the simulator has: some are used up.
@@ -48,14 +48,14 @@ pub(crate) fn run(words: &[String]) -> Result<bool> {
 pub(crate) fn short_tier() -> Outcome {
     let program = match build() {
         Ok(program) => program,
-        Err(message) => return Err(message).into(),
+        Err(message) => return Outcome::from(Err(message)),
     };
     let mut failed = Vec::new();
     let mut last_lines = String::new();
-    for line in SHORT_TIER {
-        if let Err(found) = run_line(&program, line) {
-            failed.push(format!("stress {line}"));
-            last_lines.push_str(&format!("stress {line}:\n{found}\n"));
+    for way in SHORT_TIER {
+        if let Err(found) = run_way(&program, way) {
+            failed.push(format!("stress {way}"));
+            last_lines.push_str(&format!("stress {way}:\n{found}\n"));
         }
     }
     Outcome {
@@ -66,8 +66,8 @@ pub(crate) fn short_tier() -> Outcome {
 }
 
 /// Runs it in one of these ways. The error is the end of what it printed.
-fn run_line(program: &PathBuf, line: &str) -> Result<()> {
-    let words: Vec<&str> = line.split(' ').collect();
+fn run_way(program: &Path, way: &str) -> Result<()> {
+    let words: Vec<&str> = way.split(' ').collect();
     let mut command = command(program, &words, uses(&words, &["sim", "cuda"]))?;
     command.env(skips::LOG_VARIABLE, skips::log_path());
     let run = process::watch(&mut command)?;
@@ -92,7 +92,7 @@ fn uses(words: &[&str], kinds: &[&str]) -> bool {
     pairs.any(|two| two[0] == "--device" && kinds.contains(&two[1]))
 }
 
-fn command(program: &PathBuf, words: &[&str], simulated: bool) -> Result<Command> {
+fn command(program: &Path, words: &[&str], simulated: bool) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(words);
     if simulated {

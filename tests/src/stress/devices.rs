@@ -89,7 +89,7 @@ impl Device {
     }
 
     /// Nothing more is asked of it.
-    pub(super) fn is_dead(&self) {
+    pub(super) fn note_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }
 

@@ -203,6 +203,19 @@ pub(super) async fn turns_pass(turns: u64) {
     }
 }
 
+/// Waits for it as long as the fate has it wait. `None`: it was late.
+pub(super) async fn in_time<F: Future>(fate: Fate, whole: F) -> Option<F::Output> {
+    match fate {
+        Fate::Cancelled(turns) => tokio::select! {
+            biased;
+            end = whole => Some(end),
+            () = turns_pass(turns) => None,
+        },
+        Fate::Deadline(after) => tokio::time::timeout(after, whole).await.ok(),
+        Fate::Awaited | Fate::Dropped(_) => Some(whole.await),
+    }
+}
+
 /// Polls with the task's own waker.
 pub(super) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|context| {

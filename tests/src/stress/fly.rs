@@ -175,7 +175,7 @@ where
 }
 
 /// Each part that a device takes with it is one less for the engine.
-fn length_max(draws: &mut Draws, is_doomed: bool) -> u64 {
+pub(super) fn length_max(draws: &mut Draws, is_doomed: bool) -> u64 {
     match draws.below(8) {
         0..4 => 4 << 10,
         4..7 => 32 << 10,
@@ -218,11 +218,6 @@ where
         tokio::task::yield_now().await;
     }
     None
-}
-
-/// The length of a stream's range.
-pub(super) fn stream_length_max(draws: &mut Draws) -> u64 {
-    length_max(draws, false)
 }
 
 impl<G, A> Flight<G, A>

@@ -113,7 +113,7 @@ pub(super) fn judge(
         ErrorKind::DeviceFailed | ErrorKind::Quarantined
     );
     if let Some(device) = doomed.filter(|_| device_ends) {
-        device.is_dead();
+        device.note_dead();
     }
     let may = match error.kind() {
         ErrorKind::Cancelled => matches!(fate, Fate::Cancelled(_)),

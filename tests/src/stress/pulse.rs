@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const BETWEEN: Duration = Duration::from_millis(10);
-/// A third of the shortest quiet limit that nothing reaches on purpose.
+/// A third of the quiet limit of runs with silent devices (`run.rs`).
 const STOOD_STILL: Duration = Duration::from_secs(1);
 
 /// Beats as long as it lives, and knows the longest time between two beats.

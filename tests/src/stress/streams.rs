@@ -14,9 +14,9 @@ use tokio_cufile::{Chunk, Priority, ReadStream};
 use super::acts::Act;
 use super::content::Claim;
 use super::counts::{Harm, Point, add};
-use super::fate::{Fate, poll_once, turns_pass};
+use super::fate::{Fate, in_time, poll_once, turns_pass};
 use super::field::Epoch;
-use super::fly::stream_length_max;
+use super::fly::length_max;
 use super::{lock, outcome};
 
 /// A stream, and what came of it.
@@ -78,7 +78,7 @@ pub(super) async fn read(epoch: &Arc<Epoch>, subject: usize, fate: Fate, draws: 
 
 /// Waits for plots that nobody writes. `None` when the engine ends first.
 async fn claim(epoch: &Epoch, subject: usize, draws: &mut Draws) -> Option<Claim> {
-    let len_max = stream_length_max(draws);
+    let len_max = length_max(draws, false);
     while !epoch.is_ending() {
         let claim = lock(&epoch.subject(subject).content).claim_read(draws, len_max);
         if claim.is_some() {
@@ -94,27 +94,14 @@ impl Reading<'_> {
     /// Lets the stream meet its fate. Where it was dropped, if it was.
     async fn meet(&mut self, stream: ReadStream, chunks: u64) -> Option<Point> {
         match self.fate {
-            Fate::Awaited => {
-                self.exhaust(stream).await;
-                None
-            }
             Fate::Dropped(Point::Unpolled) => {
                 drop(stream);
                 Some(Point::Unpolled)
             }
             Fate::Dropped(_) => self.drop_behind(stream, chunks).await,
-            Fate::Cancelled(turns) => {
-                let whole = self.exhaust(stream);
-                tokio::select! {
-                    biased;
-                    () = whole => None,
-                    () = turns_pass(turns) => Some(Point::UnderWay),
-                }
-            }
-            Fate::Deadline(after) => {
-                let whole = self.exhaust(stream);
-                let late = tokio::time::timeout(after, whole).await.is_err();
-                late.then_some(Point::UnderWay)
+            fate => {
+                let whole = in_time(fate, self.exhaust(stream)).await;
+                whole.is_none().then_some(Point::UnderWay)
             }
         }
     }

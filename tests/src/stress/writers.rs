@@ -10,7 +10,7 @@ use tokio_cufile::{Error, ErrorKind, FileWriter, IoBufMut};
 use super::arena::{Access, Ground, Held};
 use super::content::Written;
 use super::counts::{Harm, Point};
-use super::fate::{Fate, poll_once, turns_pass};
+use super::fate::{Fate, in_time, poll_once};
 use super::fly::Flight;
 
 /// Pieces of one part, at most.
@@ -96,18 +96,10 @@ impl<P: IoBufMut> Sending<P> {
     /// Lets the sink meet its fate.
     async fn meet(&mut self, fate: Fate, sends: u64) -> End {
         match fate {
-            Fate::Awaited => self.whole().await,
             Fate::Dropped(Point::Unpolled) => End::Dropped(Point::Unpolled),
             Fate::Dropped(_) => self.some(sends).await,
-            Fate::Cancelled(turns) => {
-                tokio::select! {
-                    biased;
-                    end = self.whole() => end,
-                    () = turns_pass(turns) => End::Dropped(Point::UnderWay),
-                }
-            }
-            Fate::Deadline(after) => {
-                let whole = tokio::time::timeout(after, self.whole()).await;
+            fate => {
+                let whole = in_time(fate, self.whole()).await;
                 whole.unwrap_or(End::Dropped(Point::UnderWay))
             }
         }

@@ -42,20 +42,23 @@ where
         }
     }
 
-    pub(super) fn fill_source(&self, part: &mut G::Part) {
+    /// What the claim's write writes, and from where on.
+    fn own_content(&self) -> (u64, u64) {
         let generation = self.claim.generation.unwrap_or(0);
         let content = lock(&self.epoch.subject(self.subject).content).stream_of(generation);
-        let offset = self.claim.range.start;
+        (content, self.claim.range.start)
+    }
+
+    pub(super) fn fill_source(&self, part: &mut G::Part) {
+        let (content, offset) = self.own_content();
         self.arena
             .fill(part, |bytes| measure::data::fill(content, offset, bytes));
     }
 
     /// The bytes are those that the claim's write writes.
     pub(super) fn check_own(&self, part: &G::Part, of: &str) {
-        let generation = self.claim.generation.unwrap_or(0);
-        let stream = lock(&self.epoch.subject(self.subject).content).stream_of(generation);
-        let offset = self.claim.range.start;
-        let first = |found: &[u8]| measure::data::first_difference(stream, offset, found);
+        let (content, offset) = self.own_content();
+        let first = |found: &[u8]| measure::data::first_difference(content, offset, found);
         let wrong = self.arena.look(part, first);
         self.wrong_byte(wrong, of);
     }

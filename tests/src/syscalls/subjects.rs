@@ -1,7 +1,8 @@
 //! The system calls that the library makes, by kind, and what each may fail with.
 //!
-//! Not there: errors that a call gives only for a mistake of its caller, `EINTR` for ever, and the
-//! writing of an eventfd, which cannot fail as it is used here.
+//! Not there: errors that a call gives only for a mistake of its caller, `EINTR` for ever, the
+//! writing of an eventfd, which cannot fail as it is used here, and the reading of one, whose error
+//! means that there was nothing to take back.
 
 use rustix::io::Errno;
 

@@ -125,7 +125,7 @@ impl RegisteredStream {
             Ok(Self {
                 progress: known.progress.subscribe(),
                 engine_ended: shared.when_ended(),
-                process: shared.process,
+                process: shared.mark.process(),
                 known,
                 device,
             })

@@ -30,8 +30,8 @@ const STREAMS_MAX: usize = 4;
 /// report that the library fails them beyond about 133.
 pub(super) const QUEUED_MAX: usize = 128;
 
-/// Of them in one stream: with too many there, whoever puts the next one into it is held up. A place
-/// that is left is always in a stream with fewer.
+/// Of them in one stream: with too many there, whoever puts the next one into it is held up. Where all
+/// streams are to be had no place is lost by it; with fewer, the rest goes by synchronous calls.
 const IN_ONE_MAX: usize = QUEUED_MAX / STREAMS_MAX;
 
 /// All of an engine's, by device.
@@ -51,7 +51,7 @@ impl Streams {
         Some((stream, queued))
     }
 
-    /// The one that holds least. `None` where none may hold more.
+    /// The one that holds least. `None` where all are full, or none is to be had.
     fn stream(&self, device: &Arc<Device>, session: &Arc<Session>) -> Option<Arc<OwnStream>> {
         // Held while one is made: only workers come here, and they may wait.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,8 +124,9 @@ impl OwnStream {
     }
 
     fn takes_more(self: &Arc<Self>) -> bool {
-        let (_, shares) = self.load();
-        !self.is_stuck.load(Ordering::Relaxed) && shares < IDLE.1 + IN_ONE_MAX
+        // One share is the table's.
+        let held = Arc::strong_count(self) - 1;
+        !self.is_stuck.load(Ordering::Relaxed) && held < IN_ONE_MAX
     }
 
     /// Nothing more is to be put there.

@@ -212,20 +212,19 @@ impl EngineBuilder {
             cufile: Arc::clone(&cufile),
         });
         let devices = Arc::new(Devices::new(&executors, &slots, &counters));
+        let machinery = Arc::new(Machinery {
+            executors: Arc::clone(&executors),
+            devices: Arc::clone(&devices),
+        });
         let host = Host {
-            executors: Arc::downgrade(&executors),
-            devices: Arc::downgrade(&devices),
+            machinery: Arc::downgrade(&machinery),
             clock,
             bells: Arc::clone(&bells),
             lost_writes: Arc::clone(&lost_writes),
         };
         let core = Core::new(limits, Box::new(host));
         let (ended, has_ended) = watch::channel(false);
-        let machinery = Machinery {
-            executors: Arc::clone(&executors),
-            devices: Arc::clone(&devices),
-        };
-        threads::start(&core, &bells, clock, ended, machinery)?;
+        threads::start(&core, &bells, clock, ended, &machinery)?;
         tracing::info!(?config, ?layout, ring = ?ring_facts, "engine built");
         let mark = Arc::new(ProcessMark::new());
         let shared = Shared {
@@ -244,7 +243,6 @@ impl EngineBuilder {
             },
             counters,
             ended: has_ended,
-            process: mark.process(),
             mark,
         };
         Ok(Engine {

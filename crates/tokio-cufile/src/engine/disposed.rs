@@ -8,6 +8,7 @@ use std::sync::Arc;
 use completion::Handle;
 
 use super::{Model, Shared};
+use crate::memory::leak_in_child;
 
 /// A value that the engine's disposer drops. After the engine's end a thread of its own does.
 pub(crate) struct Disposed<T: Send + Sync + 'static> {
@@ -23,7 +24,7 @@ impl<T: Send + Sync + 'static> Disposed<T> {
         Self {
             share: Some(Handle::new(&engine.core, Arc::clone(&value))),
             value: Some(value),
-            process: engine.process,
+            process: engine.mark.process(),
         }
     }
 }
@@ -39,11 +40,7 @@ impl<T: Send + Sync + 'static> Deref for Disposed<T> {
 impl<T: Send + Sync + 'static> Drop for Disposed<T> {
     fn drop(&mut self) {
         if std::process::id() != self.process {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "its locks are the parent's (I22)"
-            )]
-            std::mem::forget((self.value.take(), self.share.take()));
+            leak_in_child((self.value.take(), self.share.take()));
         }
     }
 }

@@ -42,8 +42,7 @@ impl LostWrites {
 /// of the executors and devices, and of their descriptors and slots: [`Machinery`] has.
 #[derive(Debug)]
 pub(super) struct Host {
-    pub(super) executors: Weak<Executors>,
-    pub(super) devices: Weak<Devices>,
+    pub(super) machinery: Weak<Machinery>,
     pub(super) clock: Clock,
     pub(super) bells: Arc<Bells>,
     pub(super) lost_writes: Arc<LostWrites>,
@@ -51,8 +50,8 @@ pub(super) struct Host {
 
 impl Environment<Model> for Host {
     fn submit(&self, part: IssuedPart<Model>) {
-        match self.executors.upgrade() {
-            Some(executors) => executors.submit(part),
+        match self.machinery.upgrade() {
+            Some(machinery) => machinery.executors.submit(part),
             // Granted before its operation was dropped, and late: everything else has ended.
             None => drop(part),
         }
@@ -75,12 +74,9 @@ impl Environment<Model> for Host {
     }
 
     fn drained(&self) {
-        // Where they are gone, they were stopped.
-        if let Some(executors) = self.executors.upgrade() {
-            executors.stop();
-        }
-        if let Some(devices) = self.devices.upgrade() {
-            devices.stop();
+        // Where it is gone, it was stopped.
+        if let Some(machinery) = self.machinery.upgrade() {
+            machinery.stop();
         }
         self.bells.ring_all();
     }

@@ -102,9 +102,8 @@ pub(crate) struct Shared {
     clock: Clock,
     counters: Arc<Counters>,
     ended: watch::Receiver<bool>,
-    pub(crate) process: u32,
     pub(crate) mark: Arc<ProcessMark>,
-    /// The last: until then the disposer stays, and with it another share of all of the above.
+    /// The last: until then the disposer stays, and with it another share of executors and devices.
     closing: Closing,
 }
 

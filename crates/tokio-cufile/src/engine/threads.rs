@@ -1,4 +1,5 @@
-//! The engine's own threads: one for time, one for disposal. Neither belongs to any runtime.
+//! The engine's own threads: one for time, one for disposal, and one now and then for what is dropped
+//! after their end. None belongs to any runtime.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -139,8 +140,8 @@ impl Bells {
         }
     }
 
-    /// Nothing is live, nothing will be, and the alarm may end.
-    fn end_alarm(&self) {
+    /// The alarm may end, and what waits for disposal from now on has a thread of its own.
+    fn note_disposer_ended(&self) {
         self.disposer_ended.store(true, Ordering::Release);
         self.alarm.ring();
     }
@@ -157,13 +158,14 @@ pub(super) fn start(
     bells: &Arc<Bells>,
     clock: Clock,
     ended: watch::Sender<bool>,
-    machinery: Machinery,
+    machinery: &Arc<Machinery>,
 ) -> Result<()> {
     let weak = Arc::downgrade(core);
     let is_first = bells.late.core.set(weak).is_ok();
     debug_assert!(is_first, "an engine's threads are started once");
     let (on_alarm, on_disposal) = (Arc::clone(core), Arc::clone(core));
     let (alarm_bells, disposal_bells) = (Arc::clone(bells), Arc::clone(bells));
+    let machinery = Arc::clone(machinery);
     spawn("cufile-alarm", move || {
         run_alarm(&on_alarm, &alarm_bells, clock)
     })?;
@@ -172,7 +174,7 @@ pub(super) fn start(
     });
     if disposer.is_err() {
         core.close_admission();
-        bells.end_alarm();
+        bells.note_disposer_ended();
     }
     disposer
 }
@@ -223,9 +225,9 @@ fn run_disposer(
         }
         bells.disposal.wait(None);
     }
-    // Whoever ended the last operation does so as well, but perhaps later, and then finds them gone.
+    // `Host::drained` stops them as well, but may come when they are gone.
     machinery.stop();
-    bells.end_alarm();
+    bells.note_disposer_ended();
     // Of those that have not seen that it ends: see `ring_disposer`.
     dispose(core);
 }

@@ -18,7 +18,7 @@ use self::shared::{Closer, Keeper};
 pub(crate) use self::shared::{FileShared, lost_write};
 use crate::engine::{Engine, Model, Shared};
 use crate::error::{Operation, Result};
-use crate::memory::{IoBuf, IoBufMut};
+use crate::memory::{IoBuf, IoBufMut, leak_in_child};
 use crate::op::{Ranges, Request, Transfer};
 use crate::os::{FileHandle, path_of};
 use crate::plan::Kind;
@@ -54,11 +54,7 @@ impl fmt::Debug for AsyncCuFile {
 impl Drop for AsyncCuFile {
     fn drop(&mut self) {
         if self.engine.is_forked() {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "its locks are the parent's (I22)"
-            )]
-            std::mem::forget(self.keeper.take());
+            leak_in_child(self.keeper.take());
         }
     }
 }

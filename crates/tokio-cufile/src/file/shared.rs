@@ -8,6 +8,7 @@ use completion::{Doubt, Handle, Ledger, Loss};
 use super::opened::OpenedFile;
 use crate::engine::{LostWrites, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::memory::leak_in_child;
 use crate::os::FileHandle;
 use crate::plan::route::FileRoute;
 use crate::receipt::{DataPath, Route};
@@ -38,7 +39,7 @@ impl Closer {
     pub(super) fn new(engine: &Shared, handle: &Arc<OpenedFile>) -> Self {
         Self {
             share: Some(Handle::new(&engine.core, Arc::clone(handle))),
-            process: engine.process,
+            process: engine.mark.process(),
         }
     }
 
@@ -51,11 +52,7 @@ impl Closer {
 impl Drop for Closer {
     fn drop(&mut self) {
         if self.share.is_some() && std::process::id() != self.process {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "its locks are the parent's (I22)"
-            )]
-            std::mem::forget(self.share.take());
+            leak_in_child(self.share.take());
         }
     }
 }

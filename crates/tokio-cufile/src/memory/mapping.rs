@@ -18,7 +18,6 @@
 use std::ffi::c_void;
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
@@ -135,69 +134,6 @@ impl Mapping {
     }
 }
 
-/// Tells the process that made it from its children, by one load: a byte that the kernel wipes in
-/// a child, however it was forked. An operation asks several times, and asking the kernel for the
-/// process's number takes a system call each time.
-#[derive(Debug)]
-pub(crate) struct ProcessMark {
-    /// `None` where the kernel does not wipe (before 4.14).
-    page: Option<Region>,
-    process: u32,
-}
-
-impl ProcessMark {
-    /// The mark of this process.
-    pub(crate) fn new() -> Self {
-        let page = Region::map_plain(PAGE_SIZE_MIN).ok();
-        let page = page.filter(|page| page.advise(Advice::LinuxWipeOnFork).is_ok());
-        let mark = Self {
-            page,
-            process: std::process::id(),
-        };
-        if let Some(byte) = mark.byte() {
-            byte.store(1, Ordering::Relaxed);
-        }
-        mark
-    }
-
-    fn byte(&self) -> Option<&AtomicU8> {
-        let start = self.page.as_ref()?.start.cast();
-        // SAFETY: the region is mapped, readable and writable while the mark lives, and nobody else
-        // knows its address.
-        Some(unsafe { AtomicU8::from_ptr(start.as_ptr()) })
-    }
-
-    /// Whether this is the process that made the mark.
-    pub(crate) fn is_here(&self) -> bool {
-        match self.byte() {
-            Some(byte) => byte.load(Ordering::Relaxed) == 1,
-            None => std::process::id() == self.process,
-        }
-    }
-
-    /// The number of the process that made the mark.
-    pub(crate) const fn process(&self) -> u32 {
-        self.process
-    }
-
-    /// Whether this process is a child of the one that made the mark. The engine's threads are not
-    /// here then, and its locks may be held for ever.
-    pub(crate) fn is_forked(&self) -> bool {
-        !self.is_here()
-    }
-
-    /// # Errors
-    ///
-    /// `Forked` in a child.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.is_forked() {
-            let reason = "the engine belongs to the process that built it";
-            return Err(Error::new(ErrorKind::Forked, reason));
-        }
-        Ok(())
-    }
-}
-
 /// Writes one byte of every page back to itself, which makes the kernel provide the page.
 ///
 /// # Safety
@@ -231,7 +167,7 @@ fn map_error(len: usize, errno: Errno) -> Error {
 
 /// What was asked of the kernel and goes back to it.
 #[derive(Debug)]
-struct Region {
+pub(super) struct Region {
     start: NonNull<c_void>,
     len: usize,
     /// The process in which the region exists, where children do not inherit it.
@@ -262,7 +198,7 @@ impl Region {
         }
     }
 
-    fn map_plain(len: usize) -> rustix::io::Result<Self> {
+    pub(super) fn map_plain(len: usize) -> rustix::io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no fixed address is asked for, so no existing mapping is touched.
         let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }?;
@@ -272,6 +208,11 @@ impl Region {
             len,
             sole_owner: None,
         })
+    }
+
+    /// All of it is readable and writable until it is dropped.
+    pub(super) const fn start(&self) -> NonNull<c_void> {
+        self.start
     }
 
     /// Maps up to one huge page too much and gives back what lies outside the aligned middle.
@@ -318,7 +259,7 @@ impl Region {
         Ok(self)
     }
 
-    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+    pub(super) fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
         // SAFETY: the range is this region's own, and the advice given by this file's callers
         // (huge pages, no dump, no fork, wiped in children) changes no byte of it here.
         unsafe { mm::madvise(self.start.as_ptr(), self.len, advice) }
@@ -459,21 +400,6 @@ mod tests {
             len: 4096,
             sole_owner,
         });
-    }
-
-    #[test]
-    fn a_process_finds_its_mark_and_the_kernel_wipes_it_for_children() {
-        let mut mark = ProcessMark::new();
-        assert!(mark.is_here());
-        if let Some(byte) = mark.byte() {
-            // What a child finds.
-            byte.store(0, Ordering::Relaxed);
-            assert!(!mark.is_here());
-        }
-        mark.page = None;
-        assert!(mark.is_here());
-        mark.process = 1;
-        assert!(!mark.is_here());
     }
 
     /// How many pages of the mapping are in memory, from the kernel's own table.

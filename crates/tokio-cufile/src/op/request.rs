@@ -14,7 +14,7 @@ use super::{CancelHandle, Options, error_of};
 use crate::config::Priority;
 use crate::engine::{Call, Model, Shared, Task};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::ProcessMark;
+use crate::memory::{ProcessMark, leak_in_child};
 
 /// A call on its way through the engine; resolves to its result.
 ///
@@ -219,11 +219,7 @@ impl<T: Send + 'static> Future for Request<T> {
 impl<T> Drop for Request<T> {
     fn drop(&mut self) {
         if self.handle.is_some() && self.mark.is_forked() {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "its locks are the parent's (I22)"
-            )]
-            std::mem::forget((self.handle.take(), self.pending.take()));
+            leak_in_child((self.handle.take(), self.pending.take()));
         }
     }
 }

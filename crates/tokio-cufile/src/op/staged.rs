@@ -11,7 +11,7 @@ use completion::{Handle, PayloadState, PayloadWatch};
 use super::{CancelHandle, Done, OpError, Transfer};
 use crate::engine::{Core, Model};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::{IoBuf, ProcessMark};
+use crate::memory::{IoBuf, ProcessMark, leak_in_child};
 use crate::plan::Kind;
 
 /// The source of a write. The operation shares it with who waits for it: it is taken out when no
@@ -159,11 +159,7 @@ impl<B: Send + 'static> Future for Staged<B> {
 impl<B> Drop for Staged<B> {
     fn drop(&mut self) {
         if self.mark.is_forked() {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "its locks are the parent's (I22)"
-            )]
-            std::mem::forget((self.source.take(), self.watch.take()));
+            leak_in_child((self.source.take(), self.watch.take()));
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::digest::DigestState;
 use crate::engine::{Model, PartReport, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileShared;
-use crate::memory::{IoBuf, ProcessMark, Region};
+use crate::memory::{IoBuf, ProcessMark, Region, leak_in_child};
 use crate::plan::ranges::Runs;
 use crate::plan::route::FileRoute;
 use crate::plan::{Kind, Outline, Plan};
@@ -292,11 +292,7 @@ impl<B: Send + 'static> Transfer<B> {
     /// The outcome, in a child process, of what the parent started: the child's copy of the buffer
     /// is behind locks that nobody may ever open, and is leaked.
     fn forked(&mut self, error: Error) -> OpError<B> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "its locks are the parent's (I22)"
-        )]
-        std::mem::forget(self.handle.take());
+        leak_in_child(self.handle.take());
         OpError {
             error: self.describe_range(error),
             buf: None,
@@ -406,11 +402,7 @@ impl<B: Send + 'static> Future for Transfer<B> {
 impl<B> Drop for Transfer<B> {
     fn drop(&mut self) {
         if self.handle.is_some() && self.mark.is_forked() {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "its locks are the parent's (I22)"
-            )]
-            std::mem::forget(self.handle.take());
+            leak_in_child(self.handle.take());
         }
     }
 }

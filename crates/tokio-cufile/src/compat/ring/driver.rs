@@ -69,8 +69,8 @@ pub(super) struct Driver {
     /// Small parts in a row, each of which came when no other was there.
     lone_parts: u64,
     bell_armed: bool,
-    /// One poll tells of every ring of the bell; otherwise of one.
-    bell_rings_on: bool,
+    /// Its poll stays armed after it has told of a ring.
+    bell_is_multishot: bool,
     /// Of operations that have settled since the last round.
     wakers: Wakers,
 }
@@ -83,7 +83,8 @@ impl Driver {
         counters: Arc<Counters>,
     ) -> Result<(Self, Vec<String>), String> {
         let mut notes = Vec::new();
-        // One more for the bell. The completion queue is twice as long, so it cannot overflow.
+        // One more for the bell. The completion queue is twice as long, so it cannot overflow: the bell
+        // is rung once for each sleep, and all is reaped before the next.
         let mut ring = probe::build(config.depth + 1, &mut notes)?;
         let known = probe::KnownFile::new()?;
         if let Err(reason) = probe::try_read(&mut ring, &known) {
@@ -99,7 +100,7 @@ impl Driver {
             config.registered_buffers && probe::register(&ring, &slots, &mut notes);
         let driver = Self {
             // Kernels that know these rings (6.1) have known such polls for long.
-            bell_rings_on: ring.params().is_setup_single_issuer(),
+            bell_is_multishot: ring.params().is_setup_single_issuer(),
             ring,
             slots_registered,
             table: Table::new(config.depth),
@@ -292,8 +293,8 @@ impl Driver {
 
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
-            // SAFETY: what the entry names is owned by the part's operation, or is the arena's or
-            // this driver's; the table keeps the part's ticket and file until the completion, or
+            // SAFETY: what the entry names is owned by the part's operation, or is the arena's, and
+            // a poll names none; the table keeps the part's ticket and file until the completion, or
             // until `give_up` leaks them; and the ring is dropped when the table is empty.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
@@ -434,17 +435,18 @@ impl Driver {
         }
         self.bell_armed = true;
         let bell = Fd(self.inbox.bell().as_raw_fd());
-        let poll = opcode::PollAdd::new(bell, READABLE).multi(self.bell_rings_on);
+        let poll = opcode::PollAdd::new(bell, READABLE).multi(self.bell_is_multishot);
         self.push(&poll.build().user_data(BELL));
     }
 
-    /// Someone has put something into the inbox.
+    /// Its poll has told of a ring, or has ended: then the next sleep arms it again.
     fn bell_rang(&mut self, entry: &cqueue::Entry) {
         if cqueue::more(entry.flags()) {
             return;
         }
         self.bell_armed = false;
-        self.bell_rings_on &= entry.result() >= 0;
+        // A kernel that knows no such poll says so here.
+        self.bell_is_multishot &= entry.result() >= 0;
         // A new poll would end at once otherwise.
         self.inbox.hush();
     }
