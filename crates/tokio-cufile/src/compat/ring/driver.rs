@@ -445,8 +445,12 @@ impl Driver {
             return;
         }
         self.bell_armed = false;
-        // A kernel that knows no such poll says so here.
-        self.bell_is_multishot &= entry.result() >= 0;
+        if entry.result() < 0 {
+            // A kernel that knows no such poll says so here. Nor is it asked at once again and again,
+            // should it have no memory for any.
+            self.bell_is_multishot = false;
+            thread::park_timeout(REFUSED_PAUSE);
+        }
         // A new poll would end at once otherwise.
         self.inbox.hush();
     }
