@@ -113,7 +113,6 @@ fn a_split_one_issues_no_further_part_and_keeps_its_buffer_for_the_last() {
     let Some(fs) = SlowFs::mount(LEN) else {
         return;
     };
-    // And one that is kept for urgent operations.
     let (engine, file) = open(&fs, Engine::builder().num_threads(3).task_size(4096));
     let mut buffer = HostBuffer::new(&engine, LEN).unwrap();
     fs.hold(Kind::Read);

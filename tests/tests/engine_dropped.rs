@@ -54,7 +54,7 @@ fn futures_outlive_the_handles() {
     let Some(fs) = SlowFs::mount(4 * BLOCK) else {
         return;
     };
-    let (engine, file) = open(&fs, Engine::builder().num_threads(2));
+    let (engine, file) = open(&fs, Engine::builder().num_threads(1));
     fs.hold(Kind::Read);
     let running = file.read_at(vec![0; BLOCK], 0).start();
     let held = fs.next_held();
