@@ -210,7 +210,7 @@ fn what_is_digested_goes_by_the_pool_and_says_so() {
     });
 }
 
-/// One thread more than parts: it is kept for what is urgent.
+/// As many parts at once as there are threads.
 fn engine(threads: usize) -> EngineBuilder {
     Engine::builder().num_threads(threads).task_size(BLOCK)
 }

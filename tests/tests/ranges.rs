@@ -38,7 +38,8 @@ fn every(step: usize, len: usize, count: usize) -> Vec<FileRange> {
 /// What a reader of one range after the other would see.
 fn assert_scattered(buf: &[u8], ranges: &[FileRange], content: &[u8]) {
     let mut expected = vec![CANARY; buf.len()];
-    for range in ranges {
+    // An empty one may lie behind the end.
+    for range in ranges.iter().filter(|range| range.len > 0) {
         let from = usize::try_from(range.file_offset).unwrap();
         let to = range.buf_offset..range.buf_offset + range.len;
         expected[to].copy_from_slice(&content[from..from + range.len]);

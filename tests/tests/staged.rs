@@ -30,7 +30,7 @@ use tokio_cufile_tests::{SlowFs, each, gpu, pattern};
 const BLOCK: usize = 4096;
 const LEN: usize = 3 * BLOCK;
 
-/// Three parts at once; one thread more is kept for what is urgent.
+/// More threads than a source has parts.
 fn engine() -> EngineBuilder {
     let builder = Engine::builder().num_threads(4).task_size(BLOCK);
     builder.bounce_buffer_size(BLOCK)
