@@ -191,7 +191,6 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-#[cfg(target_env = "gnu")]
 fn ask_to_be_told() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
     // SAFETY: the function is of this type, and takes any argument. Its code stays: threads run it.
@@ -202,7 +201,6 @@ fn ask_to_be_told() {
 }
 
 /// The process ends. May be called with any lock held by any thread, and takes none.
-#[cfg(target_env = "gnu")]
 extern "C" fn leave(status: c_int, _argument: *mut c_void) {
     // A child has the count, and none of the threads that would bring it down.
     let is_owner = OWNER.load(Ordering::Relaxed) == std::process::id();

@@ -26,6 +26,7 @@ use super::{Cufile, streams};
 use crate::cuda::{Device, is_per_thread, stream_of};
 use crate::engine::{Disposed, Engine, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::memory::ProcessMark;
 use crate::op::Request;
 
 /// A user's CUDA stream that is registered with cuFile (`cuFileStreamRegister`), so that it can hold
@@ -42,7 +43,7 @@ pub struct RegisteredStream {
     known: Arc<Known>,
     progress: watch::Receiver<Progress>,
     engine_ended: watch::Receiver<bool>,
-    process: u32,
+    mark: Arc<ProcessMark>,
     device: u32,
 }
 
@@ -125,7 +126,7 @@ impl RegisteredStream {
             Ok(Self {
                 progress: known.progress.subscribe(),
                 engine_ended: shared.when_ended(),
-                process: shared.mark.process(),
+                mark: Arc::clone(&shared.mark),
                 known,
                 device,
             })
@@ -183,14 +184,11 @@ impl fmt::Debug for RegisteredStream {
 
 async fn deregister(stream: RegisteredStream) -> Result<()> {
     let device = stream.device;
-    let (process, mut engine_ended) = (stream.process, stream.engine_ended.clone());
+    let (mark, mut engine_ended) = (Arc::clone(&stream.mark), stream.engine_ended.clone());
     let mut progress = stream.progress.clone();
     drop(stream);
     let described = |error: Error| error.with_operation(Operation::Stream).with_device(device);
-    if std::process::id() != process {
-        let reason = "the engine belongs to the process that built it";
-        return Err(described(Error::new(ErrorKind::Forked, reason)));
-    }
+    mark.check().map_err(described)?;
     // Errors say that the engine's threads, or who would tell, are gone.
     {
         let told = |progress: &Progress| progress.ended.is_some() || progress.given_up > 0;

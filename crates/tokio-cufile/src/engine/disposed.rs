@@ -8,14 +8,14 @@ use std::sync::Arc;
 use completion::Handle;
 
 use super::{Model, Shared};
-use crate::memory::leak_in_child;
+use crate::memory::{ProcessMark, leak_in_child};
 
 /// A value that the engine's disposer drops. After the engine's end a thread of its own does.
 pub(crate) struct Disposed<T: Send + Sync + 'static> {
     /// Before `share`, which is then the last.
     value: Option<Arc<T>>,
     share: Option<Handle<Model, Arc<T>>>,
-    process: u32,
+    mark: Arc<ProcessMark>,
 }
 
 impl<T: Send + Sync + 'static> Disposed<T> {
@@ -24,7 +24,7 @@ impl<T: Send + Sync + 'static> Disposed<T> {
         Self {
             share: Some(Handle::new(&engine.core, Arc::clone(&value))),
             value: Some(value),
-            process: engine.mark.process(),
+            mark: Arc::clone(&engine.mark),
         }
     }
 }
@@ -39,7 +39,7 @@ impl<T: Send + Sync + 'static> Deref for Disposed<T> {
 
 impl<T: Send + Sync + 'static> Drop for Disposed<T> {
     fn drop(&mut self) {
-        if std::process::id() != self.process {
+        if self.mark.is_forked() {
             leak_in_child((self.value.take(), self.share.take()));
         }
     }

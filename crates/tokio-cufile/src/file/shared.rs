@@ -8,7 +8,7 @@ use completion::{Doubt, Handle, Ledger, Loss};
 use super::opened::OpenedFile;
 use crate::engine::{LostWrites, Model, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::memory::leak_in_child;
+use crate::memory::{ProcessMark, leak_in_child};
 use crate::os::FileHandle;
 use crate::plan::route::FileRoute;
 use crate::receipt::{DataPath, Route};
@@ -32,14 +32,14 @@ pub(crate) struct FileShared {
 #[derive(Debug)]
 pub(super) struct Closer {
     share: Option<Handle<Model, Arc<OpenedFile>>>,
-    process: u32,
+    mark: Arc<ProcessMark>,
 }
 
 impl Closer {
     pub(super) fn new(engine: &Shared, handle: &Arc<OpenedFile>) -> Self {
         Self {
             share: Some(Handle::new(&engine.core, Arc::clone(handle))),
-            process: engine.mark.process(),
+            mark: Arc::clone(&engine.mark),
         }
     }
 
@@ -51,7 +51,7 @@ impl Closer {
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        if self.share.is_some() && std::process::id() != self.process {
+        if self.share.is_some() && self.mark.is_forked() {
             leak_in_child(self.share.take());
         }
     }

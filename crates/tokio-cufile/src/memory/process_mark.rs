@@ -43,11 +43,6 @@ impl ProcessMark {
         Some(unsafe { AtomicU8::from_ptr(start.as_ptr()) })
     }
 
-    /// The number of the process that made the mark.
-    pub(crate) const fn process(&self) -> u32 {
-        self.process
-    }
-
     /// Whether this process is a child of the one that made the mark. The engine's threads are not
     /// here then, and its locks may be held for ever.
     pub(crate) fn is_forked(&self) -> bool {

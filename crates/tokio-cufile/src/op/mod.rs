@@ -12,6 +12,7 @@ mod submit;
 mod transfer;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use completion::{Canceller, Class, Ending, Handle, Rejection, StopReason};
@@ -37,14 +38,14 @@ use crate::memory::ProcessMark;
 #[derive(Clone)]
 pub struct CancelHandle {
     canceller: Canceller<Model>,
-    process: u32,
+    mark: Arc<ProcessMark>,
 }
 
 impl CancelHandle {
-    fn new<T>(handle: &Handle<Model, T>, mark: &ProcessMark) -> Self {
+    fn new<T>(handle: &Handle<Model, T>, mark: &Arc<ProcessMark>) -> Self {
         Self {
             canceller: handle.canceller(),
-            process: mark.process(),
+            mark: Arc::clone(mark),
         }
     }
 
@@ -52,7 +53,7 @@ impl CancelHandle {
     /// started, it will resolve to `Cancelled` when it is.
     pub fn cancel(&self) {
         // A child of `fork` has neither the threads nor a say (I22).
-        if std::process::id() == self.process {
+        if !self.mark.is_forked() {
             self.canceller.cancel();
         }
     }

@@ -44,13 +44,19 @@ fn a_completion_that_names_nothing_in_flight_is_counted_and_dropped() {
 }
 
 /// Also as kernels have it that know no poll for many rings.
-#[test]
-fn the_bell_ends_a_wait_each_time_it_is_rung_and_no_other_time() {
+fn with_each_bell(test: impl Fn(Driver)) {
     for multishot in [true, false] {
         let Some(mut driver) = driver(&Arc::default()) else {
             return;
         };
         driver.bell_is_multishot &= multishot;
+        test(driver);
+    }
+}
+
+#[test]
+fn the_bell_ends_a_wait_each_time_it_is_rung_and_no_other_time() {
+    with_each_bell(|mut driver| {
         for _ in 0..5 {
             driver.arm_bell();
             driver.enter(0);
@@ -62,21 +68,17 @@ fn the_bell_ends_a_wait_each_time_it_is_rung_and_no_other_time() {
             driver.reap();
             assert_eq!(driver.bell_armed, driver.bell_is_multishot);
         }
-    }
+    });
 }
 
 #[test]
 fn a_bell_that_was_rung_before_the_wait_ends_it() {
-    for multishot in [true, false] {
-        let Some(mut driver) = driver(&Arc::default()) else {
-            return;
-        };
-        driver.bell_is_multishot &= multishot;
+    with_each_bell(|mut driver| {
         assert!(driver.inbox.may_sleep(true));
         driver.inbox.close();
         driver.arm_bell();
         driver.enter(1);
         driver.reap();
         assert_eq!(driver.bell_armed, driver.bell_is_multishot);
-    }
+    });
 }
