@@ -82,7 +82,17 @@ pub fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 /// When `/proc` cannot be read.
 #[must_use]
 pub fn engine_threads() -> usize {
+    threads_named("cufile-")
+}
+
+/// How many threads of this process have a name that begins so.
+///
+/// # Panics
+///
+/// When `/proc` cannot be read.
+#[must_use]
+pub fn threads_named(prefix: &str) -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("the process's threads");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.filter(|name| name.starts_with("cufile-")).count()
+    names.filter(|name| name.starts_with(prefix)).count()
 }

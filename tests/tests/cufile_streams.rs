@@ -16,7 +16,7 @@ use tokio_cufile::{
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::enqueue;
 use tokio_cufile_tests::held::{Held, LEN, content};
-use tokio_cufile_tests::life::{poll_once, until};
+use tokio_cufile_tests::life::{poll_once, threads_named, until};
 use tokio_cufile_tests::{Bed, Sim, pattern};
 
 const PAGE: usize = 4096;
@@ -328,15 +328,6 @@ fn an_event_holds_it_before_the_stream() {
     held.end();
 }
 
-/// Whether an engine's thread of that name is there. libcufile's are called otherwise: as its workers.
-fn has_thread(name: &str) -> bool {
-    let mut tasks = fs::read_dir("/proc/self/task").unwrap();
-    tasks.any(|task| {
-        let comm = fs::read_to_string(task.unwrap().path().join("comm"));
-        comm.is_ok_and(|comm| comm.trim_end() == name)
-    })
-}
-
 #[test]
 #[expect(clippy::disallowed_methods, reason = "forgetting is what is tested")]
 fn forgotten_in_a_stream_an_operation_keeps_its_memory_and_nothing_of_its_engine() {
@@ -358,13 +349,14 @@ fn forgotten_in_a_stream_an_operation_keeps_its_memory_and_nothing_of_its_engine
     } = held;
     let Bed { device, engine, .. } = bed;
     drop((file, engine));
+    // libcufile's are called otherwise: as its workers.
     for name in [
         "cufile-disposer",
         "cufile-alarm",
         "cufile-ring",
         "cufile-io-0",
     ] {
-        until(|| !has_thread(name));
+        until(|| threads_named(name) == 0);
     }
     device.user().destroy(stream);
     let stats = device.stats();

@@ -103,16 +103,16 @@ impl ChannelRing {
         });
         let (file, its_job, its_bell) = (job.open()?, job.clone(), Arc::clone(&bell));
         let (started, is_up) = channel();
-        let thread = std::thread::spawn(move || {
-            let served = Server::new(its_job, arena, file, wanted, its_bell);
-            match served {
-                Ok(server) => {
-                    drop(started.send(Ok(())));
-                    server.serve();
-                }
-                Err(error) => drop(started.send(Err(error.to_string()))),
-            }
-        });
+        let thread =
+            std::thread::spawn(
+                move || match Server::new(its_job, arena, file, wanted, its_bell) {
+                    Ok(server) => {
+                        drop(started.send(Ok(())));
+                        server.serve();
+                    }
+                    Err(error) => drop(started.send(Err(error.to_string()))),
+                },
+            );
         is_up.recv()??;
         Ok(Self {
             job: job.clone(),
@@ -132,6 +132,8 @@ struct Server {
     file: File,
     job: Job,
     wanted: Receiver<Wish>,
+    /// Somebody may still ask for something.
+    is_open: bool,
     bell: Arc<Bell>,
     /// By slot.
     waiting: Vec<Option<oneshot::Sender<i32>>>,
@@ -155,6 +157,7 @@ impl Server {
             waiting: (0..job.depth).map(|_| None).collect(),
             job,
             wanted,
+            is_open: true,
             bell,
             in_flight: 0,
         };
@@ -176,9 +179,9 @@ impl Server {
     fn serve(mut self) {
         let mut settled = Vec::new();
         loop {
-            let (_, is_open) = self.take_in();
+            self.take_in();
             self.reap(&mut settled);
-            if !is_open && self.in_flight == 0 {
+            if !self.is_open && self.in_flight == 0 {
                 return;
             }
             if settled.is_empty() {
@@ -192,14 +195,16 @@ impl Server {
         }
     }
 
-    /// Whether anything came, and whether more can.
-    fn take_in(&mut self) -> (bool, bool) {
+    /// Whether anything came.
+    fn take_in(&mut self) -> bool {
         let mut any = false;
         loop {
             match self.wanted.try_recv() {
                 Ok(wish) => self.begin(wish),
-                Err(TryRecvError::Empty) => return (any, true),
-                Err(TryRecvError::Disconnected) => return (any, false),
+                Err(error) => {
+                    self.is_open = error == TryRecvError::Empty;
+                    return any;
+                }
             }
             any = true;
         }
@@ -221,8 +226,8 @@ impl Server {
     fn sleep(&mut self) {
         self.bell.sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let (any, is_open) = self.take_in();
-        let want = usize::from(!any && (is_open || self.in_flight > 0));
+        let any = self.take_in();
+        let want = usize::from(!any && (self.is_open || self.in_flight > 0));
         self.ring.submit_and_wait(want).expect("the ring serves");
         self.bell.sleeping.store(false, Ordering::SeqCst);
     }

@@ -88,11 +88,11 @@ impl Ground for DeviceBuffer {
     }
 }
 
-/// Host memory is there for everybody.
+/// Host memory is there for everybody. With what has to live as long, if anything has.
 #[derive(Debug)]
-pub(super) struct InHost;
+pub(super) struct InHost<K>(pub(super) K);
 
-impl Access<HostPart> for InHost {
+impl<K: Send + Sync + 'static> Access<HostPart> for InHost<K> {
     fn fill(&self, part: &mut HostPart, fill: impl FnOnce(&mut [u8])) {
         fill(part.as_mut_slice());
     }

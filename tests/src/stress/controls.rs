@@ -105,7 +105,7 @@ fn ring_closed(seed: u64) -> Result<Option<u64>, String> {
     };
     let engine = Engine::builder().build_blocking().map_err(text)?;
     let ground = HostBuffer::new(&engine, arena::length(arena::FEW)).map_err(text)?;
-    let arena = Arena::new(ground, InHost, arena::FEW, Duration::ZERO);
+    let arena = Arena::new(ground, InHost(()), arena::FEW, Duration::ZERO);
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_DIRECT)

@@ -20,7 +20,7 @@ use super::content::{Claim, Content, Written};
 use super::counts::{Counts, Fault, Harm, add};
 use super::cuda::{Cuda, Registered};
 use super::devices::{Devices, Role};
-use super::foreign::{self, Pinned};
+use super::foreign;
 use super::hardware::Hardware;
 use super::slow::{self, Slow};
 use super::threads::Threads;
@@ -174,9 +174,9 @@ pub(super) struct Epoch {
     pub(super) files: Arc<Files>,
     /// Of each file, opened in several ways.
     handles: Vec<Mutex<Arc<Vec<AsyncCuFile>>>>,
-    pub(super) host: Arc<Arena<HostBuffer, InHost>>,
+    pub(super) host: Arc<Arena<HostBuffer, InHost<()>>>,
     /// Host memory that the driver knows, where there is one.
-    pub(super) pinned: Option<Arc<Arena<HostBuffer, Pinned>>>,
+    pub(super) pinned: Option<Arc<Arena<HostBuffer, InHost<Registered>>>>,
     pub(super) devices: Devices,
     pub(super) counts: Arc<Counts>,
     pub(super) orphans: Mutex<Vec<Box<dyn Orphan>>>,
@@ -239,7 +239,7 @@ impl Epoch {
             threads: plan.threads,
             files: plan.files,
             handles,
-            host: Arc::new(Arena::new(ground, InHost, plan.sizes, plan.rest)),
+            host: Arc::new(Arena::new(ground, InHost(()), plan.sizes, plan.rest)),
             pinned,
             devices,
             counts: plan.counts,
@@ -348,10 +348,10 @@ fn pinned(
     engine: &Engine,
     cuda: &Arc<Cuda>,
     rest: Duration,
-) -> Result<Arena<HostBuffer, Pinned>, String> {
+) -> Result<Arena<HostBuffer, InHost<Registered>>, String> {
     let length = arena::length(foreign::SIZES);
     let mut ground = HostBuffer::new(engine, length).map_err(text)?;
-    let pinned = Pinned(Registered::new(cuda, &mut ground)?);
+    let pinned = InHost(Registered::new(cuda, &mut ground)?);
     Ok(Arena::new(ground, pinned, foreign::SIZES, rest))
 }
 

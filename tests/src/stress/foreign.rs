@@ -4,10 +4,9 @@
 //! Unsafe, because memory of other owners is known by its address alone.
 #![allow(unsafe_code, reason = "vouches for memory that a part keeps alive")]
 
-use tokio_cufile::{Engine, Error, ForeignMemory, HostPart, IoBufMut};
+use tokio_cufile::{Engine, Error, ForeignMemory, IoBufMut};
 
-use super::arena::{Access, Ground, Sizes};
-use super::cuda::Registered;
+use super::arena::{Ground, Sizes};
 
 /// Of host memory that the driver knows.
 pub(super) const SIZES: Sizes = &[(8 << 10, 96), (40 << 10, 24), (256 << 10, 4)];
@@ -40,17 +39,4 @@ pub(super) async fn lend<G: Ground>(
     // has it but the value, whose owner it is. A buffer's host memory is initialised.
     let asked = unsafe { ForeignMemory::new(engine, device, address, len, part) };
     Box::pin(asked).await
-}
-
-/// Host memory that is registered with a driver.
-pub(super) struct Pinned(pub(super) Registered);
-
-impl Access<HostPart> for Pinned {
-    fn fill(&self, part: &mut HostPart, fill: impl FnOnce(&mut [u8])) {
-        fill(part.as_mut_slice());
-    }
-
-    fn look<T>(&self, part: &HostPart, look: impl FnOnce(&[u8]) -> T) -> T {
-        look(part.as_slice())
-    }
 }
