@@ -41,11 +41,15 @@ impl Proof {
         proc_dir: &Path,
         p2pdma: Option<bool>,
     ) -> Self {
+        let stats = proc_dir.join("driver/nvidia-fs/stats");
+        // Where P2PDMA is not known to be off, what did not go by nvidia-fs may have gone by it. A library
+        // that was opened without nvidia-fs goes by it never, and to look for it at every call costs more
+        // than a call for few bytes.
+        let tells = p2pdma == Some(false) && stats.exists();
         Self {
             library,
             counts,
-            // Where P2PDMA is not known to be off, what did not go by nvidia-fs may have gone by it.
-            nvidia_fs: (p2pdma == Some(false)).then(|| proc_dir.join("driver/nvidia-fs/stats")),
+            nvidia_fs: tells.then_some(stats),
         }
     }
 
