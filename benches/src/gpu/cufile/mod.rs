@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use measure::report::Figure;
 use tokio_cufile::{
-    CacheMode, CompatMode, Config, CuFileConfig, CuFileStats, DeviceInfo, EngineBuilder,
+    CacheMode, CompatMode, Config, CuFileCalls, CuFileConfig, CuFileStats, DeviceInfo,
+    EngineBuilder,
 };
 
 use self::batch::Batches;
@@ -148,6 +149,13 @@ impl Field<'_> {
         builder(&self.config, compat_mode).task_size(self.block())
     }
 
+    /// By cuFile in streams of the engine's own, where they are to be had.
+    fn in_streams(&self, engine: EngineBuilder) -> EngineBuilder {
+        let mut config = self.config.clone();
+        config.calls = CuFileCalls::Stream;
+        engine.cufile(config)
+    }
+
     fn ours(&self, name: &str, engine: EngineBuilder, shape: Shape) -> Entry {
         ours::entry(name, self.device.ordinal, engine, shape)
     }
@@ -222,6 +230,11 @@ impl Field<'_> {
             self.ours("ours, cuFile", off.clone(), whole),
             self.ours_cached("ours, cuFile, cached", off.clone(), whole),
             self.ours_cached("ours, cuFile, cached, 16 threads", wide, whole),
+            self.ours_cached(
+                "ours, cuFile, cached, streams",
+                self.in_streams(off.clone()),
+                whole,
+            ),
             self.ours_registered("ours, cuFile, cached, registered", off, CacheMode::Cached),
             self.ours("ours, compat", self.engine(CompatMode::On), whole),
             self.ours("ours, auto", self.engine(CompatMode::Auto), whole),
@@ -292,8 +305,9 @@ impl Field<'_> {
         let wide = off.clone().num_threads(16);
         entries.extend([
             self.ours("ours, cuFile", off.clone(), shape),
-            self.ours_cached("ours, cuFile, cached", off, shape),
+            self.ours_cached("ours, cuFile, cached", off.clone(), shape),
             self.ours_cached("ours, cuFile, cached, 16 threads", wide, shape),
+            self.ours_cached("ours, cuFile, cached, streams", self.in_streams(off), shape),
             self.ours("ours, compat", engine(CompatMode::On), shape),
             self.ours("ours, auto", engine(CompatMode::Auto), shape),
         ]);
