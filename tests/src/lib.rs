@@ -10,6 +10,7 @@ pub mod held;
 pub mod life;
 pub mod memory;
 pub mod mount;
+pub mod nvidia;
 pub mod pattern;
 pub mod paused_disk;
 pub mod random;

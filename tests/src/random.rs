@@ -7,6 +7,52 @@
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
+use crate::pattern;
+
+const PAGE: usize = 4096;
+
+/// Numbers that follow from a seed.
+#[derive(Clone, Debug)]
+pub struct Draws(u64);
+
+impl Draws {
+    /// Those of a seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    pub const fn word(&mut self) -> u64 {
+        let word = pattern::mix(self.0);
+        self.0 = self.0.wrapping_add(1);
+        word
+    }
+
+    /// Below `max`.
+    ///
+    /// # Panics
+    ///
+    /// When nothing is below it.
+    pub fn below(&mut self, max: usize) -> usize {
+        usize::try_from(self.word() % max as u64).expect("below a number that fits")
+    }
+
+    /// Below `max`, near the edges of pages or anywhere.
+    ///
+    /// # Panics
+    ///
+    /// When nothing is below it.
+    pub fn near_pages(&mut self, max: usize) -> usize {
+        let any = self.below(max);
+        match self.below(3) {
+            0 => any / PAGE * PAGE,
+            1 => (any / PAGE * PAGE + self.below(3)).min(max - 1),
+            _ => any,
+        }
+    }
+}
+
 /// Runs `test` on `cases` random values, or on as many as `PROPTEST_CASES` says, and prints the
 /// seed that repeats the run when set as `PROPTEST_RNG_SEED`.
 ///

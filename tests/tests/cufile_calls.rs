@@ -17,20 +17,19 @@
 #![allow(unsafe_code, reason = "the calls under test are unsafe")]
 #![allow(
     clippy::disallowed_methods,
-    reason = "variables say which library is meant, and where files may be"
+    reason = "a variable says where files may be"
 )]
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use nvidia_dl::Search;
 use nvidia_dl::cuda::{DevicePtr, Driver, Stream, StreamFlags};
 use nvidia_dl::cufile::{
     BoolParameter, BufferFlags, Cells, Code, CufileError, Failure, FileHandle, Library,
@@ -38,8 +37,8 @@ use nvidia_dl::cufile::{
     Version, decode_done,
 };
 use tokio_cufile_tests::cufile_sim::CufileSim;
+use tokio_cufile_tests::nvidia;
 use tokio_cufile_tests::pattern::{self, assert_same};
-use tokio_cufile_tests::sim;
 use tokio_cufile_tests::skip::skip;
 
 const MIB: usize = 1 << 20;
@@ -48,23 +47,11 @@ const FILE_BYTES: usize = 2 * MIB + 1000;
 /// Opening looks at the whole bus; one that has not ended by then hangs.
 const OPEN_SECONDS_MAX: u64 = 60;
 
-/// The library that the variable or the loader names; a noted skip where there is none.
-fn library() -> Option<&'static Library> {
-    let setting = env::var_os("TOKIO_CUFILE_LIBCUFILE");
-    // SAFETY: whoever sets the variable says that this is libcufile.
-    let search = unsafe { Search::libcufile().before(setting) };
-    match Library::load(&search) {
-        Ok(library) => Some(library),
-        Err(absent) => {
-            skip("needs-cufile", &absent.to_string());
-            None
-        }
-    }
-}
-
 #[test]
 fn a_library_has_the_symbols_of_its_version_and_no_newer_one() {
-    let Some(library) = library() else { return };
+    let Some(library) = nvidia::cufile() else {
+        return;
+    };
     let version = library.version().expect("it tells its version");
     let version = version.expect("versions before 1.8 are not looked at");
     println!("cuFile {version}: {}", library.path().display());
@@ -83,7 +70,9 @@ fn a_library_has_the_symbols_of_its_version_and_no_newer_one() {
 /// These calls are for machines without a GPU as well.
 #[test]
 fn the_parameters_of_the_version_are_told() {
-    let Some(library) = library() else { return };
+    let Some(library) = nvidia::cufile() else {
+        return;
+    };
     let version = library.version().expect("a version").unwrap_or(Version(0));
     if version < Version(1140) {
         let missing = library.size_parameter(SizeParameter::IO_BATCHSIZE);
@@ -118,8 +107,13 @@ fn the_parameters_of_the_version_are_told() {
 
 #[test]
 fn calls_do_on_this_library_what_has_been_measured() {
-    let Some(library) = library() else { return };
-    let Some(driver) = device() else { return };
+    let Some(library) = nvidia::cufile() else {
+        return;
+    };
+    let Some(driver) = nvidia::driver() else {
+        return;
+    };
+    nvidia::enter(driver, 0);
     let rig = Rig::open(library, driver);
     if let Some(files) = rig.files() {
         rig.register(&files);
@@ -142,34 +136,6 @@ fn calls_do_on_this_library_what_has_been_measured() {
         let report = sim.report();
         assert_eq!((report.harm(), report.live()), (0, 0), "{report:?}");
     }
-}
-
-/// The driver, with a context current in this thread; a noted skip where there is no device.
-fn device() -> Option<&'static Driver> {
-    let driver = match Driver::load(&Search::libcuda()) {
-        Ok(driver) => driver,
-        Err(absent) => {
-            skip("needs-cufile", &absent.to_string());
-            return None;
-        }
-    };
-    if let Err(error) = driver.init() {
-        skip("needs-cufile", &error.to_string());
-        return None;
-    }
-    if !sim::is_asked_for() {
-        // Without it some versions never return from their first call.
-        fs::read("/proc/modules").expect("/proc/modules can be read");
-    }
-    enter(driver);
-    Some(driver)
-}
-
-fn enter(driver: &Driver) {
-    let device = driver.device(0).expect("a device");
-    let context = driver.primary_ctx_retain(device).expect("a context");
-    // SAFETY: the context is retained, and never released.
-    unsafe { driver.ctx_set_current(Some(context)) }.expect("it is current");
 }
 
 struct Rig {
@@ -205,7 +171,7 @@ impl Rig {
         assert_failed(early, Code::DRIVER_NOT_INITIALIZED);
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
-            enter(driver);
+            nvidia::enter(driver, 0);
             let _ = tell.send(library.driver_open());
         });
         let opened = told.recv_timeout(Duration::from_secs(OPEN_SECONDS_MAX));
@@ -254,7 +220,7 @@ impl Rig {
                 Some(files)
             }
             Err(error) => {
-                assert!(!has_udev_entry(&files.path), "{error}");
+                assert!(!nvidia::has_udev_entry(&files.path), "{error}");
                 // Older reports have the second, and so do overlays.
                 let known = [Code::HANDLE_NOT_REGISTERED, Code::INTERNAL_ERROR];
                 let code = error.failure().and_then(Failure::code);
@@ -543,11 +509,4 @@ fn assert_failed<T: std::fmt::Debug>(result: Result<T, CufileError>, code: Code)
 
 fn raw(file: &File) -> usize {
     usize::try_from(file.as_raw_fd()).expect("a descriptor is not negative")
-}
-
-/// Whether the block device of a file is in the udev database.
-fn has_udev_entry(path: &Path) -> bool {
-    let device = fs::metadata(path).expect("the file").dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Path::new(&format!("/run/udev/data/b{major}:{minor}")).exists()
 }

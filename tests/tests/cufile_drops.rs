@@ -22,7 +22,8 @@ use tokio_cufile::{
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::{self, by_streams, enqueue};
 use tokio_cufile_tests::life::{poll_once, until};
-use tokio_cufile_tests::{Bed, Sim, World, gpu, pattern, random};
+use tokio_cufile_tests::random::{self, Draws};
+use tokio_cufile_tests::{Bed, Sim, World, gpu, pattern};
 
 const PAGE: usize = 4096;
 /// Of the file that is written, for each slot.
@@ -42,27 +43,6 @@ const FAULTS: &str = "cuFileRead:slow=200,chance=1/3;cuFileWrite:slow=200,chance
 
 type Outcome = Result<usize, ErrorKind>;
 type Flying = Pin<Box<dyn Future<Output = Outcome>>>;
-
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, max: usize) -> usize {
-        let word = pattern::bytes(self.0, 8);
-        self.0 += 1;
-        let word = u64::from_le_bytes(word.try_into().unwrap());
-        usize::try_from(word % max as u64).unwrap()
-    }
-
-    /// Near the edges of pages, or anywhere.
-    fn number(&mut self, max: usize) -> usize {
-        let any = self.below(max);
-        match self.below(3) {
-            0 => any / PAGE * PAGE,
-            1 => (any / PAGE * PAGE + self.below(3)).min(max - 1),
-            _ => any,
-        }
-    }
-}
 
 /// What an operation that is under way will have done.
 struct Doing {
@@ -135,13 +115,13 @@ impl Storm {
             stream,
             content,
             slots,
-            draws: Draws(seed),
+            draws: Draws::new(seed),
             bed,
         }
     }
 
     fn begin(&mut self, index: usize) {
-        let len = 1 + self.draws.number(CELL - 1);
+        let len = 1 + self.draws.near_pages(CELL - 1);
         let at = self.draws.below(CELL - len + 1);
         let action = self.draws.below(5);
         // Whole pages, for a write in a stream.
@@ -161,7 +141,7 @@ impl Storm {
             wrote: None,
         };
         if matches!(action, 1 | 3) {
-            let bytes = pattern::bytes(self.draws.0, len);
+            let bytes = pattern::bytes(self.draws.word(), len);
             self.bed.device.poke(part.address(), &bytes);
             let write = self.target.write_all_at(part, (index * CELL + at) as u64);
             doing.wrote = Some((at, bytes));
@@ -170,7 +150,7 @@ impl Storm {
                 false => flying(write),
             });
         } else {
-            let from = self.draws.number(CONTENT - len);
+            let from = self.draws.near_pages(CONTENT - len);
             doing.read = Some(from);
             doing.flying = Some(match action {
                 2 => in_stream(self.source.read_exact_at(part, from as u64), self.stream),
@@ -218,11 +198,7 @@ impl Storm {
             if outcome == Some(Ok(bytes.len())) {
                 pattern::assert_same(cell, &new);
             }
-            let known = cell.iter().zip(slot.model.iter().zip(&new));
-            let stranger = known
-                .into_iter()
-                .position(|(is, (old, new))| is != old && is != new);
-            assert_eq!(stranger, None, "slot {index}");
+            pattern::assert_either(cell, &slot.model, &new);
             slot.model = cell.to_vec();
         }
     }

@@ -79,7 +79,7 @@ fn tests(runner: Runner) -> Command {
 }
 
 /// The test files that use devices where there are any. A pattern that matches none is an error.
-const WITH_DEVICES: [&str; 7] = [
+const WITH_DEVICES: [&str; 8] = [
     "conformance_*",
     "cufile_*",
     "device_*",
@@ -87,6 +87,7 @@ const WITH_DEVICES: [&str; 7] = [
     "property",
     "ranges",
     "staged",
+    "user_streams",
 ];
 
 /// Runs the tests that use devices on simulated ones. All packages are chosen, so that nothing is
