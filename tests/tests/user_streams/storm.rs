@@ -312,10 +312,15 @@ fn cell(file: &AsyncCuFile, index: usize) -> Vec<u8> {
 #[test]
 fn a_storm_of_drops_in_two_streams_touches_nobody_elses_bytes() {
     let all = [CuFileCalls::Sync, CuFileCalls::Stream];
+    // One skip is noted, not one for each case.
+    let Some(first) = Rig::open(all[0]) else {
+        return;
+    };
+    first.end();
     // Another seed is no simpler one.
     random::check(4, &any::<u64>().no_shrink(), |seed| {
         for calls in all {
-            let Some(rig) = Rig::open(calls) else { return };
+            let rig = Rig::open(calls).expect("it was there before");
             let mut storm = Storm::new(rig, seed);
             for _ in 0..ROUNDS {
                 storm.round();
