@@ -248,7 +248,7 @@ fn a_stream_that_is_let_go_ends_what_is_in_it_and_can_be_registered_again() {
                 in_stream_at(&source, part, index, stream)
             });
             let in_stream: Vec<_> = in_stream.collect();
-            let_go(registered, end);
+            let again = let_go(&rig, registered, end);
             for one in in_stream {
                 assert_eq!(block_on(one).unwrap().bytes, LEN);
             }
@@ -256,7 +256,7 @@ fn a_stream_that_is_let_go_ends_what_is_in_it_and_can_be_registered_again() {
             for (index, bytes) in found.chunks(LEN).enumerate() {
                 pattern::assert_same(bytes, &content[333 * index..][..LEN]);
             }
-            registered = register_again(&rig, stream, end);
+            registered = again.unwrap_or_else(|| register_when_free(&rig, stream));
         }
     }
     block_on(registered.deregister()).unwrap();
@@ -275,22 +275,28 @@ fn in_stream_at(
     block_on(put(read, stream)).unwrap()
 }
 
-fn let_go(registered: RegisteredStream, end: End) {
+/// Registered again where it is known to be free: whoever waits for that need not wait for the operations.
+fn let_go(rig: &Rig, registered: RegisteredStream, end: End) -> Option<RegisteredStream> {
+    let stream = Stream::from_raw(registered.stream());
     match end {
-        End::Dropped => drop(registered),
-        End::Deregistered => block_on(registered.deregister()).unwrap(),
+        End::Dropped => {
+            drop(registered);
+            None
+        }
+        End::Deregistered => {
+            block_on(registered.deregister()).unwrap();
+            Some(rig.register(stream))
+        }
         End::Abandoned => {
             let mut deregistered = Box::pin(registered.deregister());
             let _: Poll<_> = poll_once(&mut deregistered);
+            None
         }
     }
 }
 
-/// Who has not waited for it is not told when it is free.
-fn register_again(rig: &Rig, stream: Stream, end: End) -> RegisteredStream {
-    if let End::Deregistered = end {
-        return rig.register(stream);
-    }
+/// Nobody is told when it is.
+fn register_when_free(rig: &Rig, stream: Stream) -> RegisteredStream {
     loop {
         match block_on(rig.try_register(stream)) {
             Ok(registered) => return registered,

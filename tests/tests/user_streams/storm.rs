@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::task::Poll;
 
 use nvidia_dl::cuda::Stream;
-use proptest::prelude::any;
+use proptest::prelude::{Strategy, any};
 use tokio_cufile::{
     AsyncCuFile, CuFileCalls, DeviceBuffer, DevicePart, Done, Enqueue, Enqueued, OpError,
     RegisteredStream, Transfer,
@@ -222,8 +222,11 @@ impl Storm {
             }
         };
         let slot = &mut self.slots[index];
-        // It is back when the engine is done with it.
-        until(|| slot.buffer.parts_out() == 0);
+        // It is back when the engine is done with it; what was given up, never.
+        until(|| {
+            assert_eq!(self.rig.engine.stats().operations_quarantined, 0);
+            slot.buffer.parts_out() == 0
+        });
         let found = self.rig.peek(slot.buffer.address(), BUFFER);
         let inside = doing.place..doing.place + doing.len;
         let mut around = found[..inside.start].iter().chain(&found[inside.end..]);
@@ -309,9 +312,15 @@ fn cell(file: &AsyncCuFile, index: usize) -> Vec<u8> {
 #[test]
 fn a_storm_of_drops_in_two_streams_touches_nobody_elses_bytes() {
     let all = [CuFileCalls::Sync, CuFileCalls::Stream];
-    random::check(4, &any::<u64>(), |seed| {
+    // One skip is noted, not one for each case.
+    let Some(first) = Rig::open(all[0]) else {
+        return;
+    };
+    first.end();
+    // Another seed is no simpler one.
+    random::check(4, &any::<u64>().no_shrink(), |seed| {
         for calls in all {
-            let Some(rig) = Rig::open(calls) else { return };
+            let rig = Rig::open(calls).expect("it was there before");
             let mut storm = Storm::new(rig, seed);
             for _ in 0..ROUNDS {
                 storm.round();
