@@ -309,6 +309,11 @@ impl Field<'_> {
             self.ours_cached("ours, cuFile, cached, 16 threads", wide, shape),
             self.ours_cached("ours, cuFile, cached, streams", self.in_streams(off), shape),
             self.ours("ours, compat", engine(CompatMode::On), shape),
+            self.ours(
+                "ours, compat, copy threads",
+                engine(CompatMode::On).copy_threads(true),
+                shape,
+            ),
             self.ours("ours, auto", engine(CompatMode::Auto), shape),
         ]);
         let mut contest = self.contest("gpu-cufile-ranges", job, entries);
