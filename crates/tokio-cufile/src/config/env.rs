@@ -111,8 +111,10 @@ impl<L: Fn(&str) -> Option<String>> Variables<L> {
         self.count(&threshold, &mut cufile.gds_threshold)?;
         if let Some((name, value)) = self.first(&["TOKIO_CUFILE_LIBCUFILE"]) {
             let path = PathBuf::from(&value);
-            if !path.is_absolute() {
-                return Err(wrong(name, &value, "an absolute path"));
+            // Which would name another file.
+            let is_text = !value.contains(char::REPLACEMENT_CHARACTER);
+            if !path.is_absolute() || !is_text {
+                return Err(wrong(name, &value, "an absolute path in UTF-8"));
             }
             cufile.library = Some(path);
         }
@@ -237,6 +239,7 @@ mod tests {
             ("KVIKIO_NTHREADS", "many"),
             ("TOKIO_CUFILE_COMPAT_MODE", "2"),
             ("TOKIO_CUFILE_LIBCUFILE", "libcufile.so"),
+            ("TOKIO_CUFILE_LIBCUFILE", "/opt/\u{fffd}/libcufile.so"),
             ("TOKIO_CUFILE_CALLS", "batch"),
             ("TOKIO_CUFILE_STATS", "3"),
             ("KVIKIO_GDS_THRESHOLD", "1k"),
