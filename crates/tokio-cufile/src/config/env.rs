@@ -198,6 +198,37 @@ mod tests {
     }
 
     #[test]
+    fn every_kvikio_name_stands_for_a_setting_and_gives_way_to_the_own_one() {
+        type Setting = fn(&Config) -> usize;
+        let table: [(&str, &str, Setting); 5] = [
+            ("KVIKIO_NTHREADS", "TOKIO_CUFILE_NUM_THREADS", |config| {
+                config.num_threads
+            }),
+            ("KVIKIO_NUM_THREADS", "TOKIO_CUFILE_NUM_THREADS", |config| {
+                config.num_threads
+            }),
+            ("KVIKIO_TASK_SIZE", "TOKIO_CUFILE_TASK_SIZE", |config| {
+                config.task_size
+            }),
+            (
+                "KVIKIO_BOUNCE_BUFFER_SIZE",
+                "TOKIO_CUFILE_BOUNCE_BUFFER_SIZE",
+                |config| config.bounce_buffer_size,
+            ),
+            (
+                "KVIKIO_GDS_THRESHOLD",
+                "TOKIO_CUFILE_GDS_THRESHOLD",
+                |config| config.cufile.gds_threshold,
+            ),
+        ];
+        for (theirs, ours, setting) in table {
+            let of = |pairs: &[(&str, &str)]| setting(&from(pairs).unwrap());
+            assert_eq!(of(&[(theirs, "24576")]), 24576, "{theirs}");
+            assert_eq!(of(&[(theirs, "24576"), (ours, "8192")]), 8192, "{ours}");
+        }
+    }
+
+    #[test]
     fn a_large_part_brings_a_budget_that_holds_it() {
         let config = from(&[("KVIKIO_TASK_SIZE", "1073741824")]).unwrap();
         assert!(config.check().is_ok(), "{config:?}");
