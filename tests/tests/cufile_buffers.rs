@@ -124,6 +124,13 @@ fn what_does_not_fit_the_window_to_the_bus_is_not_asked_for() {
     let third = bed.buffer(&[0; LEN]);
     let error = block_on(third.register(&bed.engine)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    // By the library where it was asked.
+    let is_told = error.to_string().contains("the GPU's window to the bus");
+    let asked = bed.calls("cuFileBufRegister");
+    assert_eq!(asked, if is_told { 2 } else { 3 }, "{error}");
+    assert_ne!(is_told, error.vendor_code().is_some(), "{error}");
+    let has_call = bed.cufile.calls("cuFileGetBARSizeInKB") > 0;
+    assert_eq!(is_told, has_call, "{error}");
     drop(first);
     until(|| bed.cufile.report().buffers == 1);
     block_on(third.register(&bed.engine)).unwrap();

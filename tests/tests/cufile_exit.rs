@@ -86,6 +86,20 @@ fn without_a_shutdown_a_process_ends_as_asked() {
     }
 }
 
+/// The library keeps the level of its statistics when it is closed.
+#[test]
+fn without_a_shutdown_a_process_that_counted_before_ends_as_asked() {
+    let Some(here) = enter_each(&worlds(&["1.15", "1.20"], &["return"])) else {
+        return;
+    };
+    let first = bed(&here, CuFileStats::OnWithShutdown);
+    drop(first.file("file", &pattern::bytes(1, LEN)));
+    first.end();
+    let second = bed(&here, CuFileStats::Off);
+    let file = second.open("file").unwrap();
+    forget((second, file));
+}
+
 #[test]
 fn with_an_operation_that_never_ends_a_process_ends_as_asked() {
     // Each takes as long as the end of a process waits.

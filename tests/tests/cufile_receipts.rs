@@ -336,3 +336,19 @@ fn nvidia_fs_can_show_that_it_was_not_used() {
     drop(file);
     bed.end();
 }
+
+/// Bytes that went by P2PDMA are not in nvidia-fs's counts either.
+#[test]
+fn where_p2pdma_is_not_known_to_be_off_nvidia_fs_shows_nothing() {
+    let Some(here) = World::new().version("1.13").enter() else {
+        return;
+    };
+    let bed = bed(&here, CuFileStats::Off);
+    fs::write(here.join("proc/driver/nvidia-fs/stats"), COUNTS).unwrap();
+    let file = bed.file("file", &content());
+    let receipt = read(&bed, &file);
+    let unverified = receipt.paths.get(DataPath::CufileUnverified);
+    assert_eq!(unverified, LEN as u64, "{receipt:?}");
+    drop(file);
+    bed.end();
+}

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 
 use tokio_cufile::{CompatMode, CuFileConfig, DataPath, FileRange, OpenOptions, PathBytes, Ranges};
-use tokio_cufile_tests::bench::block_on;
-use tokio_cufile_tests::cufile;
+use tokio_cufile_tests::bench::{self, block_on};
+use tokio_cufile_tests::cufile::{self, enter_each};
 use tokio_cufile_tests::{Bed, World, pattern};
 
 const KIB: usize = 1 << 10;
@@ -173,6 +173,34 @@ fn a_library_that_is_forced_into_its_compatibility_mode_is_not_chosen() {
     assert!(route.reason.contains("forced into its own"), "{route}");
     block_on(file.read_exact_at(bed.buffer(&vec![0; LEN]), 0)).unwrap();
     assert_eq!(bed.calls("cuFileRead"), 0);
+    drop(file);
+    bed.end();
+}
+
+#[test]
+fn where_p2pdma_is_asked_for_the_library_is_asked_whether_it_is_there() {
+    let worlds = ["1.16", "1.20"].map(|version| World::new().version(version));
+    let worlds = worlds.map(|world| world.with("CUFILE_USE_PCIP2PDMA", "true"));
+    let [first, second] = worlds;
+    let there =
+        [first.clone(), second.clone()].map(|world| world.by("p2pdma").with("IS_THERE", "1"));
+    let [third, fourth] = there;
+    let Some(here) = enter_each(&[first, second, third, fourth]) else {
+        return;
+    };
+    // Nothing of nvidia-fs.
+    let bed = automatic(&here, |config| {
+        config.proc_dir = bench::simulated_cufile().proc_dir
+    });
+    let file = bed.file("file", &pattern::bytes(1, LEN));
+    block_on(file.read_exact_at(bed.buffer(&vec![0; LEN]), 0)).unwrap();
+    assert_eq!(bed.calls("cuFileDriverOpen"), 1, "it is asked");
+    #[expect(clippy::disallowed_methods, reason = "the parent says which it is")]
+    let is_there = std::env::var_os("IS_THERE").is_some();
+    assert_eq!(bed.calls("cuFileRead") > 0, is_there);
+    let route = file.route();
+    let told = route.reason.contains("neither nvidia-fs nor P2PDMA");
+    assert_eq!(told, !is_there, "{route}");
     drop(file);
     bed.end();
 }

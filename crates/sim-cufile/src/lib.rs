@@ -40,7 +40,7 @@
 //! | `TOKIO_CUFILE_SIM_CUFILE_BAR_KB` | KiB of each GPU that can be registered, 16 GiB unless said; more is 5036 |
 //! | `TOKIO_CUFILE_SIM_CUFILE_BACKLOG` | requests that a stream holds before it blocks, 64 unless said |
 //! | `TOKIO_CUFILE_SIM_ABORT` | 1: misuse that is caught ends the process |
-//! | `CUFILE_FORCE_COMPAT_MODE`, `CUFILE_ALLOW_COMPAT_MODE`, `CUFILE_LOGGING_LEVEL`, `CUFILE_LOGFILE_PATH` | as the real library takes them |
+//! | `CUFILE_FORCE_COMPAT_MODE`, `CUFILE_ALLOW_COMPAT_MODE`, `CUFILE_USE_PCIP2PDMA`, `CUFILE_LOGGING_LEVEL`, `CUFILE_LOGFILE_PATH` | as the real library takes them |
 //!
 //! # Faults
 //!

@@ -47,6 +47,7 @@ pub(crate) struct Settings {
     /// The real library's own variables.
     pub(crate) force_compat: Option<bool>,
     pub(crate) allow_compat: Option<bool>,
+    pub(crate) use_p2pdma: Option<bool>,
     pub(crate) log_level: Option<String>,
     pub(crate) log_path: Option<String>,
 }
@@ -78,6 +79,7 @@ pub(crate) fn read() -> Result<Settings, String> {
         abort: number::<u8>("TOKIO_CUFILE_SIM_ABORT", 0)? != 0,
         force_compat: boolean("CUFILE_FORCE_COMPAT_MODE"),
         allow_compat: boolean("CUFILE_ALLOW_COMPAT_MODE"),
+        use_p2pdma: boolean("CUFILE_USE_PCIP2PDMA"),
         log_level: text("CUFILE_LOGGING_LEVEL"),
         log_path: text("CUFILE_LOGFILE_PATH"),
     })

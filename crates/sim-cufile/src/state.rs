@@ -143,7 +143,7 @@ impl State {
         params.default_string(params::LOG_PATH, settings.log_path.as_ref());
         // It has to be asked for, and so it was where it is there.
         let p2pdma = Some(settings.route == Route::P2pdma).filter(|&asked| asked);
-        params.default_bool(params::USE_P2PDMA, p2pdma);
+        params.default_bool(params::USE_P2PDMA, p2pdma.or(settings.use_p2pdma));
         let mut counts = Counts::default();
         counts
             .calls

@@ -111,8 +111,10 @@ impl<L: Fn(&str) -> Option<String>> Variables<L> {
         self.count(&threshold, &mut cufile.gds_threshold)?;
         if let Some((name, value)) = self.first(&["TOKIO_CUFILE_LIBCUFILE"]) {
             let path = PathBuf::from(&value);
-            if !path.is_absolute() {
-                return Err(wrong(name, &value, "an absolute path"));
+            // Which would name another file.
+            let is_text = !value.contains(char::REPLACEMENT_CHARACTER);
+            if !path.is_absolute() || !is_text {
+                return Err(wrong(name, &value, "an absolute path in UTF-8"));
             }
             cufile.library = Some(path);
         }
@@ -196,6 +198,37 @@ mod tests {
     }
 
     #[test]
+    fn every_kvikio_name_stands_for_a_setting_and_gives_way_to_the_own_one() {
+        type Setting = fn(&Config) -> usize;
+        let table: [(&str, &str, Setting); 5] = [
+            ("KVIKIO_NTHREADS", "TOKIO_CUFILE_NUM_THREADS", |config| {
+                config.num_threads
+            }),
+            ("KVIKIO_NUM_THREADS", "TOKIO_CUFILE_NUM_THREADS", |config| {
+                config.num_threads
+            }),
+            ("KVIKIO_TASK_SIZE", "TOKIO_CUFILE_TASK_SIZE", |config| {
+                config.task_size
+            }),
+            (
+                "KVIKIO_BOUNCE_BUFFER_SIZE",
+                "TOKIO_CUFILE_BOUNCE_BUFFER_SIZE",
+                |config| config.bounce_buffer_size,
+            ),
+            (
+                "KVIKIO_GDS_THRESHOLD",
+                "TOKIO_CUFILE_GDS_THRESHOLD",
+                |config| config.cufile.gds_threshold,
+            ),
+        ];
+        for (theirs, ours, setting) in table {
+            let of = |pairs: &[(&str, &str)]| setting(&from(pairs).unwrap());
+            assert_eq!(of(&[(theirs, "24576")]), 24576, "{theirs}");
+            assert_eq!(of(&[(theirs, "24576"), (ours, "8192")]), 8192, "{ours}");
+        }
+    }
+
+    #[test]
     fn a_large_part_brings_a_budget_that_holds_it() {
         let config = from(&[("KVIKIO_TASK_SIZE", "1073741824")]).unwrap();
         assert!(config.check().is_ok(), "{config:?}");
@@ -237,6 +270,7 @@ mod tests {
             ("KVIKIO_NTHREADS", "many"),
             ("TOKIO_CUFILE_COMPAT_MODE", "2"),
             ("TOKIO_CUFILE_LIBCUFILE", "libcufile.so"),
+            ("TOKIO_CUFILE_LIBCUFILE", "/opt/\u{fffd}/libcufile.so"),
             ("TOKIO_CUFILE_CALLS", "batch"),
             ("TOKIO_CUFILE_STATS", "3"),
             ("KVIKIO_GDS_THRESHOLD", "1k"),

@@ -3,11 +3,14 @@
 //! The library reads both by itself. They are read here as well, to tell where a setting came from.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::{JsonValue, ParseOptions, parse_to_value};
+use rustix::fs::OFlags;
 
 /// The file that is read where the environment names no other.
 const FILE: &str = "/etc/cufile.json";
@@ -78,29 +81,29 @@ impl Given {
             clippy::disallowed_methods,
             reason = "the library reads them; this tells what it finds"
         )]
-        Self::from_lookup(|name| {
-            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        Self::from_lookup(|name| std::env::var_os(name))
     }
 
-    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
-        let path = lookup(FILE_VARIABLE).unwrap_or_else(|| FILE.to_owned());
+    fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
+        let path = PathBuf::from(lookup(FILE_VARIABLE).unwrap_or_else(|| FILE.into()));
         let environment = VARIABLES
             .into_iter()
-            .filter_map(|(key, name)| Some((key, (name, lookup(name)?))));
+            .filter_map(|(key, name)| Some((key, (name, lookup(name)?))))
+            .map(|(key, (name, value))| (key, (name, value.to_string_lossy().into_owned())));
         let mut given = Self {
             environment: environment.collect(),
             ..Self::default()
         };
-        match text_of(Path::new(&path)).map(|text| settings_in(&text)) {
+        let shown = path.display();
+        match text_of(&path).map(|text| settings_in(&text)) {
             Ok(Ok(settings)) => {
-                given.file = Some(path.into());
                 given.settings = settings;
+                given.file = Some(path);
             }
-            Ok(Err(reason)) => given.problem = Some(format!("{path}: {reason}")),
+            Ok(Err(reason)) => given.problem = Some(format!("{shown}: {reason}")),
             // The library ignores that too, also where the environment names the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => given.problem = Some(format!("{path}: {error}")),
+            Err(error) => given.problem = Some(format!("{shown}: {error}")),
         }
         given
     }
@@ -108,7 +111,7 @@ impl Given {
     /// What a file says, and nothing else.
     #[cfg(test)]
     pub(super) fn of_file(path: &Path) -> Self {
-        Self::from_lookup(|name| (name == FILE_VARIABLE).then(|| path.display().to_string()))
+        Self::from_lookup(|name| (name == FILE_VARIABLE).then(|| path.into()))
     }
 
     /// What is said of a key, and by what.
@@ -147,11 +150,26 @@ pub(super) fn is_on(value: &str) -> bool {
 }
 
 fn text_of(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?
-        .take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)?;
-    Ok(text)
+    // Not to wait for who writes into a pipe.
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        // What is read of a pipe the library finds no more.
+        return Err(io::Error::other(
+            "it is not a regular file, and is not looked at",
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let reason = format!("it has more than {FILE_BYTES_MAX} bytes, and is not looked at");
+        return Err(io::Error::other(reason));
+    }
+    // A comment may be in any encoding.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The values of a `cufile.json`, which is JSON with comments.
@@ -207,14 +225,17 @@ fn flatten(key: String, value: JsonValue<'_>, settings: &mut BTreeMap<String, St
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn given(file: &Path, variables: &[(&str, &str)]) -> Given {
         Given::from_lookup(|name| match name {
-            FILE_VARIABLE => Some(file.display().to_string()),
+            FILE_VARIABLE => Some(file.into()),
             name => {
                 let found = variables.iter().find(|(variable, _)| *variable == name);
-                found.map(|(_, value)| (*value).to_owned())
+                found.map(|(_, value)| (*value).into())
             }
         })
     }
@@ -269,6 +290,47 @@ mod tests {
             let broken = given(&file, &[]);
             assert_eq!(broken.file, None);
             assert!(broken.problem.unwrap().contains("cufile.json"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_waited_for_and_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        for path in [folder.path(), &pipe, Path::new("/dev/zero")] {
+            let found = given(path, &[]);
+            let problem = found.problem.unwrap();
+            assert!(problem.contains("not a regular file"), "{problem}");
+            assert_eq!(found.file, None);
+        }
+    }
+
+    #[test]
+    fn odd_names_and_odd_content_are_read_or_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = OsStr::from_bytes(b"\xff.json");
+        let file = folder.path().join(name);
+        std::fs::write(
+            &file,
+            b"{ // \xe4\xf6\n \"logging\": {\"level\": \"// no\"}}",
+        )
+        .unwrap();
+        let found = given(&file, &[]);
+        let value = found.get("logging.level").map(|(_, value)| value);
+        assert_eq!((&found.problem, value), (&None, Some("// no")));
+        let depth = 100_000;
+        let long = usize::try_from(FILE_BYTES_MAX).unwrap();
+        for (text, told) in [
+            (r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth), "depth"),
+            (" ".repeat(long) + "{}", "more than"),
+            (r#"{"a": 1,}"#.to_owned(), "comma"),
+            ("{\"a\": \0}".to_owned(), "Unexpected"),
+        ] {
+            std::fs::write(&file, &text).unwrap();
+            let problem = given(&file, &[]).problem.unwrap();
+            assert!(problem.contains(told), "{problem}");
         }
     }
 }

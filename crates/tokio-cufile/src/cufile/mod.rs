@@ -124,8 +124,14 @@ impl Cufile {
             return known; // Whoever was before has opened it.
         }
         let opened = Session::open(&self.config).and_then(|session| {
-            let workers = self.start_workers(&session)?;
-            Ok((session, workers))
+            match self.start_workers(&session) {
+                Ok(workers) => Ok((session, workers)),
+                Err(reason) => {
+                    // Nobody will, in the end of this engine.
+                    Session::close(session);
+                    Err(reason)
+                }
+            }
         });
         // Before the state is locked: it is a subscriber's code.
         match &opened {
@@ -135,7 +141,11 @@ impl Cufile {
         let mut state = self.lock();
         if matches!(*state, State::Ended) {
             drop(state);
-            drop(opened); // Too late; the library stays open.
+            // Too late: the end of this engine was before.
+            if let Ok((session, workers)) = opened {
+                drop(workers);
+                Session::close(session);
+            }
             return Err(ENDED.into());
         }
         let (now, answer) = match opened {

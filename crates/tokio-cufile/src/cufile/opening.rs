@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "closes again what nobody uses")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nvidia_dl::cufile::{
     BoolParameter, DriverProperties, Library, P2pFlags, SizeParameter, StatsLevel, StatusFlags,
@@ -24,6 +24,10 @@ const HAS_STATS: Version = Version(1150);
 
 /// From this version on a process may exit with the library open and counting by GPU (measured).
 const EXITS_WITH_STATS: Version = Version(1160);
+
+/// The level of statistics before an engine of this process asked for another: closing the library
+/// does not end what was asked for.
+static LEVEL_BEFORE: OnceLock<StatsLevel> = OnceLock::new();
 
 /// What the open library says of itself.
 #[derive(Clone, Debug)]
@@ -127,16 +131,24 @@ impl Opening {
         // Before, there are none.
         let crashes =
             version.is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version));
-        match self.stats {
-            CuFileStats::Off => return Err("its statistics were not asked for".to_owned()),
+        let reason = match self.stats {
+            CuFileStats::Off => "its statistics were not asked for",
             CuFileStats::On if crashes => {
-                let reason = "with its statistics this version crashes at exit without a shutdown";
-                return Err(reason.to_owned());
+                "with its statistics this version crashes at exit without a shutdown"
             }
-            CuFileStats::On | CuFileStats::OnWithShutdown => {}
+            CuFileStats::On | CuFileStats::OnWithShutdown => {
+                let before = || library.stats_level().unwrap_or(StatsLevel::OFF);
+                LEVEL_BEFORE.get_or_init(before);
+                let set = library.set_stats_level(StatsLevel::PER_GPU);
+                return set.map_err(|error| error.to_string());
+            }
+        };
+        if let Some(&before) = LEVEL_BEFORE.get()
+            && let Err(error) = library.set_stats_level(before)
+        {
+            tracing::warn!(%error, "libcufile may still count, as an engine before asked for");
         }
-        let set = library.set_stats_level(StatsLevel::PER_GPU);
-        set.map_err(|error| error.to_string())
+        Err(reason.to_owned())
     }
 }
 

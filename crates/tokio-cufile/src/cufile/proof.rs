@@ -86,7 +86,7 @@ impl Window<'_> {
     /// The path of what was moved since, and why no other is named.
     pub(super) fn end(self) -> (DataPath, Option<Cow<'static, str>>) {
         if let (Some(before), Some(now)) = (self.library, self.proof.library_counts(self.kind)) {
-            return judge(now.since(before));
+            return judge(before, now);
         }
         match (self.nvidia_fs, self.proof.nvidia_fs_count(self.kind)) {
             (Some(before), Some(now)) if now == before => (
@@ -103,7 +103,15 @@ impl Window<'_> {
 }
 
 /// What counts say of everything that was under way meanwhile.
-fn judge(moved: PathCounts) -> (DataPath, Option<Cow<'static, str>>) {
+fn judge(before: PathCounts, now: PathCounts) -> (DataPath, Option<Cow<'static, str>>) {
+    let fell =
+        now.nvidia_fs < before.nvidia_fs || now.p2pdma < before.p2pdma || now.posix < before.posix;
+    if fell {
+        // What was counted before that is not known.
+        let why = "somebody reset cuFile's counts at that time";
+        return (DataPath::CufileUnverified, Some(why.into()));
+    }
+    let moved = now.since(before);
     let paths = [
         (DataPath::NvidiaFs, moved.nvidia_fs),
         (DataPath::P2pDma, moved.p2pdma),
@@ -153,6 +161,11 @@ mod tests {
 
     #[test]
     fn a_path_is_claimed_only_where_no_other_was_counted() {
+        let before = counts(1, 2, 3);
+        let judge = |moved: PathCounts| {
+            let (p2pdma, nvidia_fs) = (1 + moved.p2pdma, 2 + moved.nvidia_fs);
+            judge(before, counts(p2pdma, nvidia_fs, 3 + moved.posix))
+        };
         let path = |moved| judge(moved).0;
         assert_eq!(path(counts(0, 7, 0)), DataPath::NvidiaFs);
         assert_eq!(path(counts(1, 0, 0)), DataPath::P2pDma);
@@ -168,6 +181,21 @@ mod tests {
                 path == DataPath::CufileUnverified && why.is_some(),
                 "{mixed:?}"
             );
+        }
+    }
+
+    #[test]
+    fn no_path_is_claimed_where_counts_were_reset() {
+        for (before, now) in [
+            // Some of the bytes went by host memory, and that is not counted any more.
+            (counts(0, 0, 1), counts(0, 1, 0)),
+            (counts(0, 0, 1), counts(1, 0, 0)),
+            (counts(0, 1, 0), counts(0, 0, 1)),
+            (counts(2, 0, 0), counts(1, 0, 0)),
+        ] {
+            let (path, why) = judge(before, now);
+            assert_eq!(path, DataPath::CufileUnverified, "{before:?} to {now:?}");
+            assert!(why.unwrap().contains("reset"));
         }
     }
 

@@ -59,14 +59,18 @@ static CLOSED: Condvar = Condvar::new();
 /// The process that has used it, or 0: in a child of that one it is not to be used.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// What is known, when nobody is closing the library any more.
-fn process(limit: Duration) -> Result<MutexGuard<'static, Process>, Absent> {
-    // Before the lock: in a child it may be held for ever.
+/// Before every lock, also that of loading: in a child it may be held for ever.
+fn check_owner() -> Result<(), Absent> {
     let (owner, own) = (OWNER.load(Ordering::Relaxed), std::process::id());
     if owner != 0 && owner != own {
         return Err("libcufile belongs to the process that this one was forked from".into());
     }
     OWNER.store(own, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What is known, when nobody is closing the library any more.
+fn process(limit: Duration) -> Result<MutexGuard<'static, Process>, Absent> {
     let process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
     let waited = CLOSED.wait_timeout_while(process, limit, |process| process.closing);
     let (process, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -97,6 +101,7 @@ impl Session {
     ///
     /// Why the library cannot be used.
     pub(super) fn open(config: &CuFileConfig) -> Result<Arc<Self>, Absent> {
+        check_owner()?;
         let library = load(config.library.as_deref())?;
         let fixed = Fixed {
             library: library.path().to_owned(),
