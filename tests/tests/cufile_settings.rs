@@ -10,9 +10,9 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use tokio_cufile::{CuFileInfo, CuFileSetting, CuFileSource, CuFileStats};
+use tokio_cufile::{CuFileInfo, CuFileSetting, CuFileSource, CuFileStats, DataPath};
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::enter_each;
 use tokio_cufile_tests::{Bed, World};
@@ -53,8 +53,7 @@ fn what_is_in_force_is_told_with_where_it_came_from() {
     is(&info, "properties.use_poll_mode", "false", by_file);
     let other = CuFileSource::Default;
     is(&info, "properties.allow_compat_mode", "true", other);
-    let level = setting(&info, "profile.cufile_stats");
-    assert_eq!(level.source, CuFileSource::Engine);
+    is(&info, "profile.cufile_stats", "3", CuFileSource::Engine);
     let note = "properties.use_poll_mode was asked to be true, and is false";
     assert_eq!(info.notes, [note]);
     bed.end();
@@ -97,5 +96,51 @@ fn a_log_that_somebody_asks_for_is_theirs() {
     let is_told = info.notes.iter().any(|note| note.contains("broken.json"));
     let named = env::var("CUFILE_ENV_PATH_JSON").unwrap_or_default();
     assert_eq!(is_told, named.contains("broken"), "{info:?}");
+    bed.end();
+}
+
+#[test]
+fn statistics_that_a_file_asks_for_are_used_and_what_they_cost_at_exit_is_told() {
+    let world = |version| {
+        let world = World::new().version(version).with("VERSION", version);
+        world.with("TOKIO_CUFILE_SIM_CUFILE_STATS", "3")
+    };
+    let Some(here) = enter_each(&["1.15", "1.20"].map(world)) else {
+        return;
+    };
+    let mut config = bench::simulated_cufile();
+    config.stats = CuFileStats::Off;
+    let bed = Bed::new(&here, |builder| builder.cufile(config));
+    let info = block_on(bed.engine.cufile()).unwrap();
+    assert_eq!(setting(&info, "profile.cufile_stats").value, "3");
+    assert_eq!(info.not_told, None);
+    let crashes = env::var("VERSION").unwrap() == "1.15";
+    let mut told = info.notes.iter().filter(|note| note.contains("at exit"));
+    assert_eq!(told.next().is_some(), crashes, "{info:?}");
+    let file = bed.file("file", &[7; 4096]);
+    let done = block_on(file.read_exact_at(bed.buffer(&[0; 4096]), 0)).unwrap();
+    assert_eq!(done.receipt.paths.get(DataPath::CufilePosix), 4096);
+    drop((file, done));
+    bed.end();
+}
+
+#[test]
+fn a_standard_descriptor_that_the_opening_closes_leads_nowhere_afterwards() {
+    let world = |number| World::new().with("TOKIO_CUFILE_SIM_CUFILE_CLOSES", number);
+    let Some(here) = enter_each(&["0", "2"].map(world)) else {
+        return;
+    };
+    let number = env::var("TOKIO_CUFILE_SIM_CUFILE_CLOSES").unwrap();
+    let bed = Bed::new(&here, |builder| builder);
+    let info = block_on(bed.engine.cufile()).unwrap();
+    let leads_to = fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
+    assert_eq!(leads_to, Path::new("/dev/null"));
+    let [note] = &*info.notes else {
+        panic!("{info:?}")
+    };
+    assert!(
+        note.contains(&format!("closed descriptor {number}")),
+        "{note}"
+    );
     bed.end();
 }

@@ -29,6 +29,10 @@ pub(crate) fn open(state: &State) -> Result {
             return Err(Fail::Code(code::DRIVER_NOT_INITIALIZED));
         }
         write_log(&inner);
+        read_file(&mut inner, state.settings.file_stats);
+        if let Some(fd) = state.settings.closes {
+            os::close(fd);
+        }
         inner.params.is_settled = true;
     }
     // As measured: 1.15 does not count how often.
@@ -93,6 +97,15 @@ fn write_log(inner: &Inner) {
     }
 }
 
+/// What a `cufile.json` says comes over what was set before (measured).
+fn read_file(inner: &mut Inner, stats: Option<i32>) {
+    if let Some(level) = stats {
+        inner.level = level;
+        inner.is_counting = level > 0;
+        inner.params.file_stats(usize::try_from(level).unwrap_or(0));
+    }
+}
+
 /// One open less; the last ends what is registered.
 pub(crate) fn close(state: &State) -> Result {
     let mut inner = lock(&state.inner);
@@ -109,6 +122,10 @@ pub(crate) fn close(state: &State) -> Result {
         inner.files.clear();
         inner.buffers.clear();
         inner.is_counting = false;
+        // As measured on 1.15 and 1.20; where in between it changed is not known.
+        if version::number() >= 1160 {
+            inner.level = 0;
+        }
     }
     Ok(())
 }

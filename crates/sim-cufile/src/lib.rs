@@ -21,7 +21,7 @@
 //! | opening what is open | counts, but on 1.15; measured were 1.15 and 1.20 |
 //! | a write to a file for reading | is -1 with `EPERM` on 1.15, and 5019 from 1.16 on; measured were 1.15 and 1.20, and in between it is not known |
 //! | a result | -1 with a code in `errno`, the negative of a code, or the negative of an `errno`; beside a success `errno` is dirty, and so is CUDA's code |
-//! | the last close | ends all registrations; later calls open again |
+//! | the last close | ends all registrations; later calls open again. The level of statistics stays as it was on 1.15, and is 0 again from 1.16 on; measured were 1.15 and 1.20 |
 //! | the log | is made in the current folder, as `SIMULATED-cufile.log`, unless something says otherwise |
 //! | the end of the process | aborts where the real one crashes: while calls run or streams have requests, at a call that comes later, a close among them, and on 1.15 with statistics at level 3 left open. Asked to be told of it when it is opened, and again by its first request |
 //! | misuse | what would read another file, write before a buffer, or end what is in flight is named on the error output, and counted; `TOKIO_CUFILE_SIM_ABORT=1` makes it fatal |
@@ -39,6 +39,8 @@
 //! | `TOKIO_CUFILE_SIM_CUFILE_PATH` | the path that is there: `posix` unless said, `nvidia-fs`, `p2pdma` |
 //! | `TOKIO_CUFILE_SIM_CUFILE_BAR_KB` | KiB of each GPU that can be registered, 16 GiB unless said; more is 5036 |
 //! | `TOKIO_CUFILE_SIM_CUFILE_BACKLOG` | requests that a stream holds before it blocks, 64 unless said |
+//! | `TOKIO_CUFILE_SIM_CUFILE_STATS` | the level of statistics that a `cufile.json` would ask for |
+//! | `TOKIO_CUFILE_SIM_CUFILE_CLOSES` | a descriptor that the first opening closes |
 //! | `TOKIO_CUFILE_SIM_ABORT` | 1: misuse that is caught ends the process |
 //! | `CUFILE_FORCE_COMPAT_MODE`, `CUFILE_ALLOW_COMPAT_MODE`, `CUFILE_USE_PCIP2PDMA`, `CUFILE_LOGGING_LEVEL`, `CUFILE_LOGFILE_PATH` | as the real library takes them |
 //!

@@ -56,6 +56,12 @@ pub(crate) fn about(fd: i32) -> Result<About> {
     })
 }
 
+/// Closes a descriptor of somebody else's, as the real library has been reported to.
+pub(crate) fn close(fd: i32) {
+    // SAFETY: a number names no memory. Whoever has it is in for a surprise, which is the point.
+    let _ = unsafe { libc::close(fd) };
+}
+
 /// Opens the path that a descriptor has by now, for what the descriptor is open for: not the file of
 /// one that was deleted, whose path names nothing.
 pub(crate) fn open_again(fd: i32, flags: i32) -> io::Result<OwnedFd> {

@@ -13,6 +13,7 @@ const NVTX: usize = 5;
 const SYSTEM_MEMORY: usize = 6;
 
 pub(crate) const USE_P2PDMA: usize = 7;
+const STATS_LEVEL: usize = 0;
 pub(crate) const MAX_DIRECT_IO_KB: usize = 5;
 pub(crate) const MAX_CACHE_KB: usize = 6;
 pub(crate) const BUFFER_CACHE_KB: usize = 7;
@@ -196,6 +197,11 @@ impl Params {
         if let Some(value) = value {
             self.bools[index].default = value;
         }
+    }
+
+    /// What a file says of the level of statistics: told as that whatever is set since (measured).
+    pub(crate) fn file_stats(&mut self, level: usize) {
+        self.sizes[STATS_LEVEL].default = level;
     }
 
     pub(crate) fn default_string(&mut self, index: usize, value: Option<&String>) {

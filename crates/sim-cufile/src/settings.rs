@@ -50,6 +50,10 @@ pub(crate) struct Settings {
     pub(crate) use_p2pdma: Option<bool>,
     pub(crate) log_level: Option<String>,
     pub(crate) log_path: Option<String>,
+    /// The level of statistics that a `cufile.json` would ask for.
+    pub(crate) file_stats: Option<i32>,
+    /// A descriptor that is closed by the opening.
+    pub(crate) closes: Option<i32>,
 }
 
 pub(crate) fn opted_in() -> bool {
@@ -82,6 +86,8 @@ pub(crate) fn read() -> Result<Settings, String> {
         use_p2pdma: boolean("CUFILE_USE_PCIP2PDMA"),
         log_level: text("CUFILE_LOGGING_LEVEL"),
         log_path: text("CUFILE_LOGFILE_PATH"),
+        file_stats: optional("TOKIO_CUFILE_SIM_CUFILE_STATS")?,
+        closes: optional("TOKIO_CUFILE_SIM_CUFILE_CLOSES")?,
     })
 }
 
@@ -99,11 +105,16 @@ fn boolean(name: &str) -> Option<bool> {
 }
 
 fn number<T: std::str::FromStr>(name: &str, default: T) -> Result<T, String> {
+    Ok(optional(name)?.unwrap_or(default))
+}
+
+fn optional<T: std::str::FromStr>(name: &str) -> Result<Option<T>, String> {
     match env::var(name) {
-        Err(env::VarError::NotPresent) => Ok(default),
-        Ok(text) => text
-            .parse()
-            .map_err(|_| format!("{name}={text} is no number that fits")),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Ok(text) => match text.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(format!("{name}={text} is no number that fits")),
+        },
         Err(error) => Err(format!("{name}: {error}")),
     }
 }

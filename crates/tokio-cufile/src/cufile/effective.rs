@@ -36,7 +36,7 @@ pub struct CuFileInfo {
     pub not_streamed: Option<String>,
     /// The `cufile.json` in force.
     pub config_file: Option<PathBuf>,
-    /// What does not fit together.
+    /// What does not fit together, and what to mind.
     pub notes: Vec<String>,
     /// What is in force, from 1.14 on: before, the library does not tell.
     pub settings: Vec<CuFileSetting>,
@@ -49,7 +49,12 @@ pub(super) type Set = (&'static str, String);
 pub(super) fn settings(library: &Library, given: &Given, ours: &[Set]) -> Vec<CuFileSetting> {
     let sizes = SizeParameter::ALL.iter().filter_map(|&parameter| {
         let value = library.size_parameter(parameter).ok()?;
-        Some((parameter.key()?, value.to_string()))
+        // As a parameter it is what the file says, whatever was set since (measured).
+        let level = (parameter == SizeParameter::PROFILE_STATS)
+            .then(|| library.stats_level().ok())
+            .flatten();
+        let value = level.map_or_else(|| value.to_string(), |level| level.0.to_string());
+        Some((parameter.key()?, value))
     });
     let bools = BoolParameter::ALL.iter().filter_map(|&parameter| {
         let value = library.bool_parameter(parameter).ok()?;

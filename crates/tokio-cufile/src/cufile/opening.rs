@@ -41,6 +41,8 @@ pub(super) struct Facts {
     pub(super) streams: Result<(), String>,
     /// What this process has set.
     pub(super) ours: Vec<Set>,
+    /// What its user ought to know of it.
+    pub(super) notes: Vec<String>,
 }
 
 /// Everything from the first call to the open library. On a thread that may be lost.
@@ -94,19 +96,26 @@ impl Opening {
         let library = &*open;
         let mut stats = Err("it was opened without".to_owned());
         let mut ours = self.open.clone().unwrap_or_default();
+        let mut notes = Vec::new();
         if self.open.is_none() {
             ours.extend(keep_log_out_of_folder(library, &Given::read()));
             stats = self.ask_for_stats(library, version);
-            library
-                .driver_open()
-                .map_err(|error| format!("libcufile does not open: {error}"))?;
+            let opened = library.driver_open();
+            notes = gate::restore_standard_descriptors();
+            opened.map_err(|error| format!("libcufile does not open: {error}"))?;
             if stats.is_ok() {
                 let level = StatsLevel::PER_GPU.0.to_string();
                 ours.extend(SizeParameter::PROFILE_STATS.key().map(|key| (key, level)));
                 stats = library.stats_start().map_err(|error| error.to_string());
             }
-        } else if library.stats_l3().is_ok() {
+        }
+        // Somebody else may have asked for them: an engine before, or `cufile.json`.
+        if stats.is_err() && library.stats_l3().is_ok() {
             stats = Ok(());
+        }
+        notes.extend(self.exit_note(library, version));
+        for note in &notes {
+            tracing::warn!(%note, "libcufile");
         }
         let properties = match library.driver_properties() {
             Ok(properties) => properties,
@@ -124,16 +133,25 @@ impl Opening {
             stats,
             streams: streams(library),
             ours,
+            notes,
+        })
+    }
+
+    /// That the exit may crash for what the engine did not ask for.
+    fn exit_note(&self, library: &Library, version: Option<Version>) -> Option<String> {
+        let level = library.stats_level().unwrap_or(StatsLevel::OFF);
+        let counts = level.0 >= StatsLevel::PER_GPU.0 && self.stats != CuFileStats::OnWithShutdown;
+        (counts && crashes_with_stats(version)).then(|| {
+            "cufile.json, or somebody else in this process, asks for statistics by GPU: this version may \
+             crash at exit, unless every engine is shut down before"
+                .to_owned()
         })
     }
 
     fn ask_for_stats(&self, library: &Library, version: Option<Version>) -> Result<(), String> {
-        // Before, there are none.
-        let crashes =
-            version.is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version));
         let reason = match self.stats {
             CuFileStats::Off => "its statistics were not asked for",
-            CuFileStats::On if crashes => {
+            CuFileStats::On if crashes_with_stats(version) => {
                 "with its statistics this version crashes at exit without a shutdown"
             }
             CuFileStats::On | CuFileStats::OnWithShutdown => {
@@ -150,6 +168,12 @@ impl Opening {
         }
         Err(reason.to_owned())
     }
+}
+
+/// Whether the exit crashes with the library open and counting by GPU.
+fn crashes_with_stats(version: Option<Version>) -> bool {
+    // Before, there are none.
+    version.is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version))
 }
 
 /// Whether operations can be put into streams.

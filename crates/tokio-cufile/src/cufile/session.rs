@@ -256,7 +256,11 @@ impl Session {
             not_direct: self.expects_direct().err().map(Cow::into_owned),
             not_told: self.tells_paths().err().map(Cow::into_owned),
             not_streamed: facts.streams.clone().err(),
-            notes: effective::contradictions(&given, &settings),
+            notes: [
+                facts.notes.clone(),
+                effective::contradictions(&given, &settings),
+            ]
+            .concat(),
             config_file: given.file,
             settings,
         }
