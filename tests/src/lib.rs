@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod child;
+pub mod collector;
 pub mod cufile;
 pub mod cufile_sim;
 pub mod fuzz;

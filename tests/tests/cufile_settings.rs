@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 
 use tokio_cufile::{CuFileInfo, CuFileSetting, CuFileSource, CuFileStats, DataPath};
 use tokio_cufile_tests::bench::{self, block_on};
+use tokio_cufile_tests::collector::Collector;
 use tokio_cufile_tests::cufile::enter_each;
 use tokio_cufile_tests::{Bed, World};
+use tracing::Level;
 
 fn setting<'a>(info: &'a CuFileInfo, key: &str) -> &'a CuFileSetting {
     let found = info.settings.iter().find(|setting| setting.key == key);
@@ -39,10 +41,13 @@ fn what_is_in_force_is_told_with_where_it_came_from() {
     let Some(here) = world.enter() else {
         return;
     };
+    let collector = Collector::install();
     let mut config = bench::simulated_cufile();
     config.stats = CuFileStats::On;
     let bed = Bed::new(&here, |builder| builder.cufile(config));
     let info = block_on(bed.engine.cufile()).unwrap();
+    // To operators too, as they see nothing else of it.
+    collector.find(Level::INFO, &["cuFile is open", &format!("{info:?}")]);
     let file = env::var_os("CUFILE_ENV_PATH_JSON").unwrap();
     assert_eq!(info.config_file, Some(file.clone().into()));
     let by_file = CuFileSource::File(file.into());
