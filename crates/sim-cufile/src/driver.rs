@@ -52,11 +52,13 @@ pub(crate) fn open_if_needed(state: &State) -> Result {
     if is_open { Ok(()) } else { open(state) }
 }
 
-/// Without libcuda: versions up to 1.15 say so on the standard output; later ones look for the
+/// Without a context in the thread the real library has been reported to refuse. Without libcuda:
+/// versions up to 1.15 say so on the standard output; later ones look for the
 /// kernel's modules, for ever if they cannot, and then succeed.
 fn look_at_machine() -> Result {
-    if cuda::get().is_some() {
-        return Ok(());
+    if let Some(cuda) = cuda::get() {
+        let context = cuda.context().map(drop);
+        return context.map_err(|_| Fail::Code(code::DRIVER_NOT_INITIALIZED));
     }
     if version::number() < 1160 {
         let mut out = std::io::stdout();

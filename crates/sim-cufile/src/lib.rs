@@ -18,6 +18,7 @@
 //! | a stream that is not registered | takes one request at a time: a second one beside it corrupts the heap of the process in the real library; here it is counted and named |
 //! | threads | from the first request in a stream on the process has one more, of the name of the thread that made it. The real library has a few |
 //! | a registered file | whose descriptor goes around the page cache is opened by its path, and that is kept until it is deregistered; one that was deleted is refused with 5031. Which access the real library asks for is not known; here, that of the descriptor. Other descriptors are taken as they are |
+//! | opening without a context | is refused in a thread that has none, as has been reported |
 //! | opening what is open | counts, but on 1.15; measured were 1.15 and 1.20 |
 //! | a write to a file for reading | is -1 with `EPERM` on 1.15, and 5019 from 1.16 on; measured were 1.15 and 1.20, and in between it is not known |
 //! | a result | -1 with a code in `errno`, the negative of a code, or the negative of an `errno`; beside a success `errno` is dirty, and so is CUDA's code |

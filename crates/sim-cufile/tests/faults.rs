@@ -162,7 +162,10 @@ fn opening_fails_and_hangs_as_it_is_told() {
         error.failure(),
         Some(Failure::Code(Code::DRIVER_NOT_INITIALIZED))
     );
-    let opener = std::thread::spawn(|| sims.library.driver_open());
+    let opener = std::thread::spawn(|| {
+        sims.enter(0);
+        sims.library.driver_open()
+    });
     while sims.stats().rules_fired[1] == 0 {
         std::thread::yield_now();
     }

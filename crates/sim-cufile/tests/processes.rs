@@ -308,6 +308,7 @@ fn compatibility_mode_is_forced_and_forbidden_by_the_librarys_own_settings() {
             let sims = Sims::load(version);
             sims.opt_in();
             sims.quiet();
+            sims.enter(0);
             assert_eq!(
                 sims.library.driver_open().is_err(),
                 is_looked_at,
@@ -388,4 +389,21 @@ fn a_version_does_not_know_the_parameters_of_later_ones() {
     let nvtx = BoolParameter::NVTX;
     assert_eq!(Sims::load("1.15").library.bool_parameter(nvtx), Ok(false));
     assert!(Sims::load("1.16").library.bool_parameter(nvtx).is_err());
+}
+
+#[test]
+fn a_thread_without_a_context_cannot_open_it() {
+    const NAME: &str = "a_thread_without_a_context_cannot_open_it";
+    if !is_again() {
+        succeeds(NAME, &[]);
+        return;
+    }
+    let sims = Sims::load("1.20");
+    sims.opt_in();
+    sims.quiet();
+    let error = sims.library.driver_open().expect_err("it has none");
+    let refused = Failure::Code(Code::DRIVER_NOT_INITIALIZED);
+    assert_eq!(error.failure(), Some(refused));
+    sims.enter(0);
+    assert_eq!(sims.library.driver_open(), Ok(()));
 }
