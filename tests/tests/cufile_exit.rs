@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tokio_cufile::{CuFileStats, ErrorKind};
+use tokio_cufile::{CuFileStats, DataPath, ErrorKind};
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::cufile::{self, enqueue, enter_each};
 use tokio_cufile_tests::cufile_sim::CufileSim;
@@ -98,6 +98,33 @@ fn without_a_shutdown_a_process_that_counted_before_ends_as_asked() {
     let second = bed(&here, CuFileStats::Off);
     let file = second.open("file").unwrap();
     forget((second, file));
+}
+
+/// Asked for by a file, or by an engine that nobody shuts down.
+#[test]
+fn a_version_that_crashes_at_exit_ends_as_asked_without_a_shutdown() {
+    let mut all = worlds(&["1.15"], &["engine return", "engine exit"]);
+    for world in worlds(&["1.15", "1.20"], &["file return", "file exit"]) {
+        all.push(world.with("TOKIO_CUFILE_SIM_CUFILE_STATS", "3"));
+    }
+    let Some(here) = enter_each(&all) else {
+        return;
+    };
+    let how = how();
+    let stats = match how.starts_with("file") {
+        true => CuFileStats::Off,
+        false => CuFileStats::OnWithShutdown,
+    };
+    let bed = bed(&here, stats);
+    let file = bed.file("file", &pattern::bytes(1, LEN));
+    let done = block_on(file.read_exact_at(bed.buffer(&vec![0; LEN]), 0)).unwrap();
+    let told = done.receipt.paths.get(DataPath::NvidiaFs);
+    assert_eq!(told, LEN as u64, "it counts");
+    forget((bed, file, done));
+    if how.ends_with("exit") {
+        println!("1 passed");
+        std::process::exit(0);
+    }
 }
 
 #[test]

@@ -13,8 +13,10 @@ pub enum CuFileStats {
     /// It does (level 3), from 1.16 on: 1.15 crashes at the exit of a process that has not called
     /// [`Engine::shutdown`](crate::Engine::shutdown) with that level (measured).
     On,
-    /// On 1.15 too. For programs that shut their engine down before they end. Where an operation was
-    /// quarantined the library cannot be closed, and that version crashes at the exit all the same.
+    /// On 1.15 too. For programs that shut their engine down before they end. A process that has that
+    /// version open and counting when it exits, because it did not or because an operation was quarantined,
+    /// is ended before the library's destructors: with the status that it was leaving with, and without the
+    /// exit handlers that were registered before the library was opened.
     OnWithShutdown,
 }
 

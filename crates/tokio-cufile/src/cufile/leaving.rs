@@ -4,7 +4,7 @@
 //! process by an assertion or a fault (measured, 1.15 and 1.20). So every call is counted while it
 //! lasts, and every operation that the library has in a stream; and a handler, which runs before those
 //! destructors, lets no further call begin and waits for the others. It closes nothing: from a handler
-//! that crashes too.
+//! that crashes too. Where the destructors would crash all the same, the process ends in the handler.
 #![allow(
     unsafe_code,
     reason = "asks to be called when the process ends, and ends it where the library is stuck"
@@ -41,6 +41,9 @@ static LEAVING: AtomicBool = AtomicBool::new(false);
 
 /// Calls that have not returned, and operations in streams.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// The library's destructors are known to crash as it is.
+static ENDS_HERE: AtomicBool = AtomicBool::new(false);
 
 /// The process whose handlers these are: not a child of it.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -161,6 +164,11 @@ impl Drop for InUse {
     }
 }
 
+/// Says whether the library's destructors would crash if the process ended now.
+pub(super) fn crashes_at_exit(crashes: bool) {
+    ENDS_HERE.store(crashes, Ordering::SeqCst);
+}
+
 fn is_leaving() -> bool {
     LEAVING.load(Ordering::SeqCst)
 }
@@ -209,13 +217,15 @@ extern "C" fn leave(status: c_int, _argument: *mut c_void) {
         return;
     }
     let begin = Instant::now();
-    while IN_USE.load(Ordering::SeqCst) > 0 {
-        if begin.elapsed() >= PATIENCE {
-            // Returned from here the library's destructors would be next, and crash the process. So it
-            // ends without them, and without the handlers that were registered before.
-            // SAFETY: it takes any number.
-            unsafe { libc::_exit(status) };
-        }
+    let mut is_stuck = false;
+    while IN_USE.load(Ordering::SeqCst) > 0 && !is_stuck {
         pause(&LOOK);
+        is_stuck = begin.elapsed() >= PATIENCE;
+    }
+    if is_stuck || ENDS_HERE.load(Ordering::SeqCst) {
+        // Returned from here the library's destructors would be next, and crash the process. So it
+        // ends without them, and without the handlers that were registered before.
+        // SAFETY: it takes any number.
+        unsafe { libc::_exit(status) };
     }
 }

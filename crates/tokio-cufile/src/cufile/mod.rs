@@ -135,7 +135,13 @@ impl Cufile {
         });
         // Before the state is locked: it is a subscriber's code.
         match &opened {
-            Ok((session, _)) => tracing::info!(cufile = ?session.info(), "cuFile is open"),
+            Ok((session, _)) => {
+                let info = session.info();
+                for note in &info.notes {
+                    tracing::warn!(%note, "of cuFile's settings");
+                }
+                tracing::info!(cufile = ?info, "cuFile is open");
+            }
             Err(reason) => tracing::info!(%reason, "no cuFile"),
         }
         let mut state = self.lock();

@@ -11,7 +11,7 @@ use nvidia_dl::cufile::{
 
 use super::effective::Set;
 use super::given::Given;
-use super::leaving::{Guarded, Purpose};
+use super::leaving::{self, Guarded, Purpose};
 use super::{Absent, gate};
 use crate::config::CuFileStats;
 use crate::cuda::{Device, open_driver};
@@ -24,6 +24,11 @@ const HAS_STATS: Version = Version(1150);
 
 /// From this version on a process may exit with the library open and counting by GPU (measured).
 const EXITS_WITH_STATS: Version = Version(1160);
+
+/// Where somebody else asks for what makes the exit crash.
+const ENDS_EARLY: &str = "libcufile counts by GPU, as cufile.json or somebody else in this process asks for: \
+     at the exit of a process that has it open this version crashes. So the process ends before that, \
+     without what else is to be done at its exit, unless every engine is shut down";
 
 /// The level of statistics before an engine of this process asked for another: closing the library
 /// does not end what was asked for.
@@ -113,9 +118,11 @@ impl Opening {
         if stats.is_err() && library.stats_l3().is_ok() {
             stats = Ok(());
         }
-        notes.extend(self.exit_note(library, version));
-        for note in &notes {
-            tracing::warn!(%note, "libcufile");
+        let level = library.stats_level().unwrap_or(StatsLevel::OFF);
+        let crashes = crashes_with_stats(version) && level.0 >= StatsLevel::PER_GPU.0;
+        leaving::crashes_at_exit(crashes);
+        if crashes && self.stats != CuFileStats::OnWithShutdown {
+            notes.push(ENDS_EARLY.to_owned());
         }
         let properties = match library.driver_properties() {
             Ok(properties) => properties,
@@ -134,17 +141,6 @@ impl Opening {
             streams: streams(library),
             ours,
             notes,
-        })
-    }
-
-    /// That the exit may crash for what the engine did not ask for.
-    fn exit_note(&self, library: &Library, version: Option<Version>) -> Option<String> {
-        let level = library.stats_level().unwrap_or(StatsLevel::OFF);
-        let counts = level.0 >= StatsLevel::PER_GPU.0 && self.stats != CuFileStats::OnWithShutdown;
-        (counts && crashes_with_stats(version)).then(|| {
-            "cufile.json, or somebody else in this process, asks for statistics by GPU: this version may \
-             crash at exit, unless every engine is shut down before"
-                .to_owned()
         })
     }
 
@@ -192,8 +188,9 @@ fn close_again(library: &Library, is_new: bool) {
     }
     // SAFETY: this thread has opened it, and nobody else has been told: nothing is registered.
     let closed = unsafe { library.driver_close() };
-    if let Err(error) = closed {
-        tracing::warn!(%error, "libcufile did not close");
+    match closed {
+        Ok(()) => leaving::crashes_at_exit(false),
+        Err(error) => tracing::warn!(%error, "libcufile did not close"),
     }
 }
 

@@ -16,7 +16,7 @@ use nvidia_dl::cufile::Library;
 use super::Absent;
 use super::effective::{self, CuFileInfo, Set};
 use super::given::Given;
-use super::leaving::{Guarded, Purpose};
+use super::leaving::{self, Guarded, Purpose};
 use super::opening::{Facts, Opened, Opening};
 use super::pinned::Pinned;
 use super::places::Places;
@@ -284,7 +284,10 @@ impl Session {
         process.closing = false;
         CLOSED.notify_all();
         match closed {
-            Ok(()) => process.open = None,
+            Ok(()) => {
+                process.open = None;
+                leaving::crashes_at_exit(false);
+            }
             Err(error) => tracing::warn!(%error, "libcufile did not close"),
         }
     }
