@@ -69,6 +69,14 @@ const WRITES: [(&str, usize); 4] = [
     ("cuFileWrite, 16 threads", 16),
 ];
 
+/// How many, and of how many entries.
+const BATCHES: [(&str, usize, usize); 4] = [
+    ("cuFileBatchIO, 32", 1, 32),
+    ("cuFileBatchIO, 64", 1, 64),
+    ("cuFileBatchIO, 128", 1, 128),
+    ("cuFileBatchIO, 2 x 32", 2, 32),
+];
+
 /// Who takes part, all with the same libcufile.
 struct Field<'a> {
     args: &'a Args,
@@ -131,17 +139,19 @@ impl Field<'_> {
         settings.entry(name, &self.session, Streams { count, registered })
     }
 
-    fn batches(&self, settings: Settings) -> impl Iterator<Item = Entry> {
-        let rows = [
-            ("cuFileBatchIO, 32", 1, 32),
-            ("cuFileBatchIO, 64", 1, 64),
-            ("cuFileBatchIO, 128", 1, 128),
-            ("cuFileBatchIO, 2 x 32", 2, 32),
-        ];
-        rows.map(|(name, count, entries)| {
+    fn batches(
+        &self,
+        rows: &[(&str, usize, usize)],
+        settings: Settings,
+    ) -> impl Iterator<Item = Entry> {
+        rows.iter().map(move |&(name, count, entries)| {
             settings.entry(name, &self.session, Batches { count, entries })
         })
-        .into_iter()
+    }
+
+    /// The smallest. With the larger ones, of 4 MiB blocks, libcufile stood still beside operations in streams.
+    fn batch_beside_streams(&self) -> impl Iterator<Item = Entry> {
+        self.batches(&BATCHES[..1], PLAIN)
     }
 
     /// The engine with the block as its part; all else is default.
@@ -224,7 +234,7 @@ impl Field<'_> {
                 REGISTERED,
             ),
         ]);
-        entries.extend(self.batches(PLAIN));
+        entries.extend(self.batch_beside_streams());
         let wide = off.clone().num_threads(16);
         entries.extend([
             self.ours("ours, cuFile", off.clone(), whole),
@@ -263,7 +273,7 @@ impl Field<'_> {
             self.streams("cuFileReadAsync, 4 streams", 4, false, PLAIN),
             self.streams("cuFileReadAsync, 4 registered streams", 4, true, PLAIN),
         ]);
-        entries.extend(self.batches(PLAIN));
+        entries.extend(self.batch_beside_streams());
         entries.extend(self.ours_around_the_cache());
         let job = super::job(self.args, Access::Read, self.block(), self.depth())?;
         Ok(self.contest("gpu-cufile-cold-read", job, entries))
@@ -301,7 +311,7 @@ impl Field<'_> {
         let off = engine(CompatMode::Off);
         let mut entries = self.threads(&READS, plain);
         entries.extend(self.threads(&[("cuFileRead, 8 threads, registered", 8)], registered));
-        entries.extend(self.batches(plain));
+        entries.extend(self.batches(&BATCHES, plain));
         let wide = off.clone().num_threads(16);
         entries.extend([
             self.ours("ours, cuFile", off.clone(), shape),

@@ -7,7 +7,7 @@
 //! that crashes too. Where the destructors would crash all the same, the process ends in the handler.
 #![allow(
     unsafe_code,
-    reason = "asks to be called when the process ends, and ends it where the library is stuck"
+    reason = "asks to be called when the process ends, and ends it where the library is stuck or crashes"
 )]
 
 use std::ffi::{c_int, c_void};
