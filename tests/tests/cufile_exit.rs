@@ -86,7 +86,7 @@ fn without_a_shutdown_a_process_ends_as_asked() {
     }
 }
 
-/// The library keeps the level of its statistics when it is closed.
+/// 1.15 keeps the level of its statistics when it is closed.
 #[test]
 fn without_a_shutdown_a_process_that_counted_before_ends_as_asked() {
     let Some(here) = enter_each(&worlds(&["1.15", "1.20"], &["return"])) else {

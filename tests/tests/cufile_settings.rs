@@ -12,12 +12,14 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tokio_cufile::{CuFileInfo, CuFileSetting, CuFileSource, CuFileStats, DataPath};
+use tokio_cufile::{CuFileInfo, CuFileSetting, CuFileSource, CuFileStats, DataPath, Receipt};
 use tokio_cufile_tests::bench::{self, block_on};
 use tokio_cufile_tests::collector::Collector;
 use tokio_cufile_tests::cufile::enter_each;
 use tokio_cufile_tests::{Bed, World};
 use tracing::Level;
+
+const LEN: usize = 4096;
 
 fn setting<'a>(info: &'a CuFileInfo, key: &str) -> &'a CuFileSetting {
     let found = info.settings.iter().find(|setting| setting.key == key);
@@ -27,6 +29,13 @@ fn setting<'a>(info: &'a CuFileInfo, key: &str) -> &'a CuFileSetting {
 fn is(info: &CuFileInfo, key: &str, value: &str, source: CuFileSource) {
     let found = setting(info, key);
     assert_eq!((&*found.value, &found.source), (value, &source), "{key}");
+}
+
+/// What is said of a read.
+fn read(bed: &Bed) -> Receipt {
+    let file = bed.file("file", &[7; LEN]);
+    let done = block_on(file.read_exact_at(bed.buffer(&[0; LEN]), 0)).unwrap();
+    done.receipt.clone()
 }
 
 #[test]
@@ -122,10 +131,7 @@ fn statistics_that_a_file_asks_for_are_used_and_what_they_mean_at_exit_is_told()
     let crashes = env::var("VERSION").unwrap() == "1.15";
     let mut told = info.notes.iter().filter(|note| note.contains("exit"));
     assert_eq!(told.next().is_some(), crashes, "{info:?}");
-    let file = bed.file("file", &[7; 4096]);
-    let done = block_on(file.read_exact_at(bed.buffer(&[0; 4096]), 0)).unwrap();
-    assert_eq!(done.receipt.paths.get(DataPath::CufilePosix), 4096);
-    drop((file, done));
+    assert_eq!(read(&bed).paths.get(DataPath::CufilePosix), LEN as u64);
     bed.end();
 }
 
@@ -147,5 +153,45 @@ fn a_standard_descriptor_that_the_opening_closes_leads_nowhere_afterwards() {
         note.contains(&format!("closed descriptor {number}")),
         "{note}"
     );
+    bed.end();
+}
+
+/// As NVIDIA's own `cufile.json` has it: what it says comes over what was set before the open.
+#[test]
+fn statistics_that_a_file_leaves_out_are_asked_for_again() {
+    let world = |level| World::new().with("TOKIO_CUFILE_SIM_CUFILE_STATS", level);
+    let Some(here) = enter_each(&["0", "1"].map(world)) else {
+        return;
+    };
+    let mut config = bench::simulated_cufile();
+    config.stats = CuFileStats::On;
+    let bed = Bed::new(&here, |builder| builder.cufile(config));
+    let info = block_on(bed.engine.cufile()).unwrap();
+    is(&info, "profile.cufile_stats", "3", CuFileSource::Engine);
+    assert_eq!(info.not_told, None);
+    assert_eq!(read(&bed).paths.get(DataPath::CufilePosix), LEN as u64);
+    bed.end();
+}
+
+#[test]
+fn statistics_that_are_not_in_force_are_told_as_such() {
+    let world = World::new().with("TOKIO_CUFILE_SIM_CUFILE_STATS", "1");
+    let Some(here) = world.enter() else {
+        return;
+    };
+    let mut config = bench::simulated_cufile();
+    config.stats = CuFileStats::On;
+    let bed = Bed::new(&here, |builder| builder.cufile(config));
+    bed.cufile.fault("cuFileSetStatsLevel:fail=5022,from=2");
+    let info = block_on(bed.engine.cufile()).unwrap();
+    let level = setting(&info, "profile.cufile_stats");
+    assert_eq!(
+        (&*level.value, &level.source),
+        ("1", &CuFileSource::Default)
+    );
+    let reason = info.not_told.unwrap();
+    assert!(reason.contains("level 3"), "{reason}");
+    assert!(reason.contains("1 is in force"), "{reason}");
+    assert_eq!(read(&bed).paths.get(DataPath::CufileUnverified), LEN as u64);
     bed.end();
 }

@@ -103,7 +103,6 @@ fn write_log(inner: &Inner) {
 fn read_file(inner: &mut Inner, stats: Option<i32>) {
     if let Some(level) = stats {
         inner.level = level;
-        inner.is_counting = level > 0;
         inner.params.file_stats(usize::try_from(level).unwrap_or(0));
     }
 }

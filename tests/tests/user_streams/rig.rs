@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use nvidia_dl::cuda::{DevicePtr, Driver, Stream, StreamFlags};
+use nvidia_dl::cuda::{DevicePtr, Driver, Event, EventFlags, Stream, StreamFlags};
 use nvidia_dl::cufile::Code;
 use tempfile::TempDir;
 use tokio_cufile::{
@@ -22,17 +22,17 @@ pub(crate) const PAGE: usize = 4096;
 /// What new memory is full of.
 pub(crate) const CANARY: u8 = 0xee;
 
-/// A fill that takes a while, and how many of them are a hold-up: on a real device, longer than it takes to
-/// put operations behind it. A simulated one is as slow with less.
-const SCRATCH: usize = 256 << 20;
-const SCRATCH_SIMULATED: usize = 16 << 20;
-const FILLS: u8 = 32;
+/// How many fills of how many bytes take longer than it takes to put operations behind them.
+const HOLD_UP: (u8, usize) = (32, 256 << 20);
+/// A simulated device is as slow with less.
+const HOLD_UP_SIMULATED: (u8, usize) = (1, 16 << 20);
 
 pub(crate) struct Rig {
     pub(crate) engine: Engine,
     pub(crate) ordinal: u32,
     driver: &'static Driver,
     scratch: DevicePtr,
+    hold_up: (u8, usize),
     folder: TempDir,
     /// Of a simulated device.
     lease: Option<Lease>,
@@ -63,11 +63,16 @@ impl Rig {
             .cufile(config);
         // As many as a test puts into streams at once, also where there is no ring.
         let engine = builder.num_threads(64).build_blocking().expect("an engine");
+        let hold_up = match lease {
+            Some(_) => HOLD_UP_SIMULATED,
+            None => HOLD_UP,
+        };
         let rig = Self {
             engine,
             ordinal,
             driver,
-            scratch: driver.mem_alloc(scratch_bytes()).expect("device memory"),
+            scratch: driver.mem_alloc(hold_up.1).expect("device memory"),
+            hold_up,
             folder: tempfile::tempdir_in(bench::disk()).expect("a folder"),
             lease,
         };
@@ -122,8 +127,9 @@ impl Rig {
 
     /// Has the stream do something else for a while.
     pub(crate) fn hold_up(&self, stream: Stream) {
-        for byte in 0..if self.lease.is_some() { 1 } else { FILLS } {
-            self.fill(self.scratch.0, byte, scratch_bytes(), stream);
+        let (fills, len) = self.hold_up;
+        for byte in 0..fills {
+            self.fill(self.scratch.0, byte, len, stream);
         }
     }
 
@@ -152,10 +158,22 @@ impl Rig {
         unsafe { self.driver.stream_synchronize(stream) }.expect("the stream is well");
     }
 
-    /// Whether something is left in the stream.
-    pub(crate) fn is_busy(&self, stream: Stream) -> bool {
-        // SAFETY: the stream is alive.
-        !unsafe { self.driver.stream_query(stream) }.expect("the stream is well")
+    /// An event behind what is in the stream.
+    pub(crate) fn mark(&self, stream: Stream) -> Event {
+        let event = self.driver.event_create(EventFlags::DISABLE_TIMING);
+        let event = event.expect("an event");
+        // SAFETY: both are alive, and of one context.
+        unsafe { self.driver.event_record(event, stream) }.expect("recorded");
+        event
+    }
+
+    /// Whether the stream has not come to the event, which is gone then.
+    pub(crate) fn is_behind(&self, event: Event) -> bool {
+        // SAFETY: it is alive.
+        let has_passed = unsafe { self.driver.event_query(event) }.expect("the stream is well");
+        // SAFETY: `mark` made it, and nobody asks again; the driver keeps it for as long as it has to.
+        unsafe { self.driver.event_destroy(event) }.expect("destroyed");
+        !has_passed
     }
 
     /// What is in device memory.
@@ -184,14 +202,6 @@ impl Rig {
             cufile.assert_no_harm();
             lease.assert_all_gone();
         }
-    }
-}
-
-fn scratch_bytes() -> usize {
-    if sim::is_asked_for() {
-        SCRATCH_SIMULATED
-    } else {
-        SCRATCH
     }
 }
 

@@ -4,6 +4,7 @@
 //! every other call, with faults, and sets and looks at device memory as no real device lets anybody.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::task::Poll;
 
@@ -52,8 +53,7 @@ enum What {
 struct Doing {
     flying: Flying,
     /// Where in the buffer.
-    place: usize,
-    len: usize,
+    place: Range<usize>,
     what: What,
 }
 
@@ -126,9 +126,13 @@ impl Storm {
         for stream in self.streams {
             self.rig.hold_up(stream);
         }
-        for (index, (transfer, doing)) in free.into_iter().zip(made) {
+        for (index, (transfer, place, what)) in free.into_iter().zip(made) {
             let flying = self.begin(transfer);
-            self.slots[index].doing = Some(Doing { flying, ..doing });
+            self.slots[index].doing = Some(Doing {
+                flying,
+                place,
+                what,
+            });
         }
         let live = self.rig.engine.stats().operations_live;
         self.counts.live_max = self.counts.live_max.max(live);
@@ -159,7 +163,7 @@ impl Storm {
     }
 
     /// An operation that nobody has begun.
-    fn make(&mut self, index: usize) -> (Transfer<DevicePart>, Doing) {
+    fn make(&mut self, index: usize) -> (Transfer<DevicePart>, Range<usize>, What) {
         let writes = self.draws.below(2) == 0;
         let mut len = 1 + self.draws.near_pages(CELL - 1);
         let mut at = self.draws.below(CELL);
@@ -184,13 +188,7 @@ impl Storm {
             let read = self.source.read_exact_at(part, from as u64);
             (read, What::Read(from))
         };
-        let doing = Doing {
-            flying: Flying::Dropped(false),
-            place,
-            len,
-            what,
-        };
-        (transfer, doing)
+        (transfer, place..place + len, what)
     }
 
     /// To one of the stages in which it may be dropped.
@@ -217,7 +215,7 @@ impl Storm {
             flying => {
                 self.counts.awaited += 1;
                 let done = block_on(ended(flying)).expect("nothing fails here");
-                assert_eq!(done.bytes, doing.len);
+                assert_eq!(done.bytes, doing.place.len());
                 true
             }
         };
@@ -228,16 +226,17 @@ impl Storm {
             slot.buffer.parts_out() == 0
         });
         let found = self.rig.peek(slot.buffer.address(), BUFFER);
-        let inside = doing.place..doing.place + doing.len;
+        let inside = doing.place;
+        let len = inside.len();
         let mut around = found[..inside.start].iter().chain(&found[inside.end..]);
         assert!(around.all(|&byte| byte == CANARY), "beside slot {index}");
         let found = &found[inside];
         match doing.what {
             What::Read(from) => {
-                let new = &self.content[from..from + doing.len];
+                let new = &self.content[from..from + len];
                 match is_whole {
                     true => pattern::assert_same(found, new),
-                    false => pattern::assert_either(found, &vec![CANARY; doing.len], new),
+                    false => pattern::assert_either(found, &vec![CANARY; len], new),
                 }
             }
             What::Write(at, bytes) => {
@@ -267,7 +266,10 @@ impl Storm {
 
     fn end(mut self) {
         self.settle_all(&Vec::from_iter(0..SLOTS));
-        println!("{:?}", self.counts);
+        let counts = &self.counts;
+        println!("{counts:?}");
+        let dropped = counts.dropped_before_known.min(counts.dropped_in_stream);
+        assert!(counts.awaited.min(dropped) > 0, "{counts:?}");
         until(|| self.rig.engine.stats().operations_live == 0);
         let written = fs::read(self.target.path()).expect("the file is there");
         let models: Vec<u8> = self

@@ -15,8 +15,9 @@ pub enum CuFileStats {
     On,
     /// On 1.15 too. For programs that shut their engine down before they end. A process that has that
     /// version open and counting when it exits, because it did not or because an operation was quarantined,
-    /// is ended before the library's destructors: with the status that it was leaving with, and without the
-    /// exit handlers that were registered before the library was opened.
+    /// is ended before the library's destructors, with the status that it was leaving with: exit handlers
+    /// that were registered before the library was last used in a new way do not run, and what C's streams
+    /// hold is not written.
     OnWithShutdown,
 }
 

@@ -1,5 +1,6 @@
 //! Settings from the environment: read once, by [`Config::from_env`], and nowhere else.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::{CacheMode, CompatMode, Config, CuFileCalls, CuFileConfig, CuFileStats, IoEngine};
@@ -27,14 +28,12 @@ impl Config {
     ///
     /// `InvalidInput`, naming the variable whose value cannot be understood.
     pub fn from_env() -> Result<Self> {
-        // What is not text is nothing that any of them may be, and is refused as such.
+        // What is not text is nothing that any of them may be but a path, and is refused as such.
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-        Self::from_lookup(|name| {
-            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        Self::from_lookup(|name| std::env::var_os(name))
     }
 
-    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let mut config = Self::default();
         let read = Variables(lookup);
         let threads = [
@@ -97,24 +96,23 @@ impl Config {
 /// What the variables say.
 struct Variables<L>(L);
 
-impl<L: Fn(&str) -> Option<String>> Variables<L> {
+impl<L: Fn(&str) -> Option<OsString>> Variables<L> {
     /// The first of `names` that is set, and its value.
     fn first(&self, names: &[&'static str]) -> Option<(&'static str, String)> {
+        let text = |value: OsString| value.to_string_lossy().into_owned();
         names
             .iter()
-            .find_map(|&name| (self.0)(name).map(|value| (name, value)))
+            .find_map(|&name| (self.0)(name).map(|value| (name, text(value))))
     }
 
     fn cufile(&self) -> Result<CuFileConfig> {
         let mut cufile = CuFileConfig::default();
         let threshold = ["TOKIO_CUFILE_GDS_THRESHOLD", "KVIKIO_GDS_THRESHOLD"];
         self.count(&threshold, &mut cufile.gds_threshold)?;
-        if let Some((name, value)) = self.first(&["TOKIO_CUFILE_LIBCUFILE"]) {
-            let path = PathBuf::from(&value);
-            // Which would name another file.
-            let is_text = !value.contains(char::REPLACEMENT_CHARACTER);
-            if !path.is_absolute() || !is_text {
-                return Err(wrong(name, &value, "an absolute path in UTF-8"));
+        let name = "TOKIO_CUFILE_LIBCUFILE";
+        if let Some(path) = (self.0)(name).map(PathBuf::from) {
+            if !path.is_absolute() {
+                return Err(wrong(name, &path.to_string_lossy(), "an absolute path"));
             }
             cufile.library = Some(path);
         }
@@ -169,12 +167,16 @@ fn wrong(name: &str, value: &str, expected: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
     use super::*;
 
     fn from(pairs: &[(&str, &str)]) -> Result<Config> {
         Config::from_lookup(|name| {
             let found = pairs.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| (*value).to_owned())
+            found.map(|(_, value)| (*value).into())
         })
     }
 
@@ -229,6 +231,14 @@ mod tests {
     }
 
     #[test]
+    fn the_path_of_a_library_need_not_be_text() {
+        let path = OsStr::from_bytes(b"/opt/\xff/libcufile.so");
+        let lookup = |name: &str| (name == "TOKIO_CUFILE_LIBCUFILE").then(|| path.into());
+        let config = Config::from_lookup(lookup).unwrap();
+        assert_eq!(config.cufile.library.as_deref(), Some(Path::new(path)));
+    }
+
+    #[test]
     fn a_large_part_brings_a_budget_that_holds_it() {
         let config = from(&[("KVIKIO_TASK_SIZE", "1073741824")]).unwrap();
         assert!(config.check().is_ok(), "{config:?}");
@@ -270,7 +280,6 @@ mod tests {
             ("KVIKIO_NTHREADS", "many"),
             ("TOKIO_CUFILE_COMPAT_MODE", "2"),
             ("TOKIO_CUFILE_LIBCUFILE", "libcufile.so"),
-            ("TOKIO_CUFILE_LIBCUFILE", "/opt/\u{fffd}/libcufile.so"),
             ("TOKIO_CUFILE_CALLS", "batch"),
             ("TOKIO_CUFILE_STATS", "3"),
             ("KVIKIO_GDS_THRESHOLD", "1k"),

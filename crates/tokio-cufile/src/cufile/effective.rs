@@ -49,11 +49,11 @@ pub(super) type Set = (&'static str, String);
 pub(super) fn settings(library: &Library, given: &Given, ours: &[Set]) -> Vec<CuFileSetting> {
     let sizes = SizeParameter::ALL.iter().filter_map(|&parameter| {
         let value = library.size_parameter(parameter).ok()?;
-        // As a parameter it is what the file says, whatever was set since (measured).
-        let level = (parameter == SizeParameter::PROFILE_STATS)
-            .then(|| library.stats_level().ok())
-            .flatten();
-        let value = level.map_or_else(|| value.to_string(), |level| level.0.to_string());
+        let value = match library.stats_level() {
+            // As a parameter it is what the file says, whatever was set since (measured).
+            Ok(level) if parameter == SizeParameter::PROFILE_STATS => level.0.to_string(),
+            _ => value.to_string(),
+        };
         Some((parameter.key()?, value))
     });
     let bools = BoolParameter::ALL.iter().filter_map(|&parameter| {

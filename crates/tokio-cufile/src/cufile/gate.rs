@@ -1,18 +1,12 @@
 //! What is looked at before libcufile is called: there are versions that never return from their
 //! first call, that abort the process, or that crash without descriptors 0 to 2.
 
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::fs;
 use std::path::Path;
-use std::{fs, io};
 
 use nvidia_dl::cufile::Version;
-use rustix::fs::{Mode, OFlags};
 
-use super::Absent;
-
-/// Those of this process, by number.
-const DESCRIPTORS: &str = "/proc/self/fd";
-const NOWHERE: &str = "/dev/null";
+use super::{Absent, descriptors};
 
 /// From this version on the library reads the list of kernel modules, and without one it loops for
 /// ever where it finds no GPU (measured).
@@ -52,7 +46,7 @@ pub(super) fn check(version: Option<Version>, proc_dir: &Path) -> Result<(), Abs
         let shown = modules.display();
         return Err(format!("without {shown} this libcufile may never return: {error}").into());
     }
-    standard_descriptors_are_open(Path::new(DESCRIPTORS))
+    descriptors::are_open()
 }
 
 /// The library asserts what udev says of a disk, which in WSL it does not
@@ -63,48 +57,6 @@ fn kernel_is_known(release: &str) -> Result<(), Absent> {
         return Err("in WSL libcufile may abort the process".into());
     }
     Ok(())
-}
-
-fn standard_descriptors_are_open(descriptors: &Path) -> Result<(), Absent> {
-    match closed_descriptor(descriptors) {
-        Some(number) => Err(format!(
-            "descriptor {number} is closed, and libcufile closes or uses whatever has its number"
-        )
-        .into()),
-        None => Ok(()),
-    }
-}
-
-/// The first of the standard descriptors that is closed. Nothing is said where `descriptors`, the
-/// process's, cannot be looked at.
-fn closed_descriptor(descriptors: &Path) -> Option<i32> {
-    // Not what it leads to: that may be gone.
-    let is_closed = |number: &i32| {
-        let found = fs::symlink_metadata(descriptors.join(number.to_string()));
-        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
-    (0..=2).find(is_closed).filter(|_| descriptors.exists())
-}
-
-/// Opens the standard descriptors that the library's opening has closed, as it has been reported to,
-/// onto `/dev/null`, and tells of it: the next file that anybody opens would have such a number, and
-/// get what is printed. They were open before.
-pub(super) fn restore_standard_descriptors() -> Vec<String> {
-    let mut notes = Vec::new();
-    while let Some(number) = closed_descriptor(Path::new(DESCRIPTORS)) {
-        // It has the lowest number that is free.
-        let null = rustix::fs::open(NOWHERE, OFlags::RDWR, Mode::empty());
-        let note = format!("opening libcufile closed descriptor {number}");
-        let Some(null) = null.ok().filter(|null| null.as_raw_fd() == number) else {
-            // Somebody else has it by now, or nobody can.
-            notes.push(note);
-            break;
-        };
-        // From now on it is whoever's that prints.
-        let number = null.into_raw_fd();
-        notes.push(format!("{note}: {number} leads to {NOWHERE} now"));
-    }
-    notes
 }
 
 #[cfg(test)]
@@ -141,24 +93,5 @@ mod tests {
             assert!(reason.contains("WSL"), "{reason}");
         }
         assert_eq!(kernel_is_known("6.8.0-1015-nvidia"), Ok(()));
-    }
-
-    #[test]
-    fn with_a_standard_descriptor_closed_the_library_is_not_opened() {
-        let folder = tempfile::tempdir().unwrap();
-        let descriptors = folder.path().join("fd");
-        assert_eq!(standard_descriptors_are_open(&descriptors), Ok(()));
-        fs::create_dir(&descriptors).unwrap();
-        for number in 0..=2 {
-            let reason = standard_descriptors_are_open(&descriptors).unwrap_err();
-            assert!(
-                reason.contains(&format!("descriptor {number} is")),
-                "{reason}"
-            );
-            // To what is gone, as that of a deleted file.
-            let place = descriptors.join(number.to_string());
-            std::os::unix::fs::symlink("/nothing (deleted)", place).unwrap();
-        }
-        assert_eq!(standard_descriptors_are_open(&descriptors), Ok(()));
     }
 }

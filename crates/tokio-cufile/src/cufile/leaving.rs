@@ -217,12 +217,10 @@ extern "C" fn leave(status: c_int, _argument: *mut c_void) {
         return;
     }
     let begin = Instant::now();
-    let mut is_stuck = false;
-    while IN_USE.load(Ordering::SeqCst) > 0 && !is_stuck {
+    while IN_USE.load(Ordering::SeqCst) > 0 && begin.elapsed() < PATIENCE {
         pause(&LOOK);
-        is_stuck = begin.elapsed() >= PATIENCE;
     }
-    if is_stuck || ENDS_HERE.load(Ordering::SeqCst) {
+    if IN_USE.load(Ordering::SeqCst) > 0 || ENDS_HERE.load(Ordering::SeqCst) {
         // Returned from here the library's destructors would be next, and crash the process. So it
         // ends without them, and without the handlers that were registered before.
         // SAFETY: it takes any number.

@@ -5,6 +5,8 @@
 //! | `given` | what the library is given beside our calls |
 //! | `effective` | which of its settings are in force, and why |
 //! | `gate` | what is looked at before the library is called at all |
+//! | `descriptors` | the standard descriptors, which it may close |
+//! | `counting` | whether it counts by path, and what that means at exit |
 //! | `opening` | from the first call to the open library, and what it says of itself |
 //! | `leaving` | the end of a process that still uses the library |
 //! | `watched` | calls that may never return |
@@ -22,6 +24,8 @@
 //! libcufile is used through a table of its functions that is filled at run time. There is no cancel,
 //! and no order with any CUDA stream: a call that has returned is quiet, and that is all.
 
+mod counting;
+mod descriptors;
 mod effective;
 mod gate;
 mod given;
@@ -128,7 +132,7 @@ impl Cufile {
                 Ok(workers) => Ok((session, workers)),
                 Err(reason) => {
                     // Nobody will, in the end of this engine.
-                    Session::close(session);
+                    self.close(|| Session::close(session));
                     Err(reason)
                 }
             }
@@ -138,7 +142,7 @@ impl Cufile {
             Ok((session, _)) => {
                 let info = session.info();
                 for note in &info.notes {
-                    tracing::warn!(%note, "of cuFile's settings");
+                    tracing::warn!(%note, "of cuFile");
                 }
                 tracing::info!(cufile = ?info, "cuFile is open");
             }
@@ -150,7 +154,7 @@ impl Cufile {
             // Too late: the end of this engine was before.
             if let Ok((session, workers)) = opened {
                 drop(workers);
-                Session::close(session);
+                self.close(|| Session::close(session));
             }
             return Err(ENDED.into());
         }
@@ -262,18 +266,21 @@ impl Cufile {
             return;
         };
         let registered = is_quiet.then(|| Arc::clone(&self.registered));
-        let end = move || {
+        self.close(move || {
             if let Some(registered) = registered {
                 // Their streams end with them.
                 workers.end();
                 registered.end();
             }
             Session::close(session);
-        };
-        if let Err((reason, _)) =
-            watched(("cufile-close", "close"), self.config.open_limit, end, drop)
-        {
-            tracing::error!(%reason, "the shutdown goes on without it");
+        });
+    }
+
+    /// Has a thread close the library that may be lost there. Blocks for as long as it may take to open.
+    fn close(&self, close: impl FnOnce() + Send + 'static) {
+        let limit = self.config.open_limit;
+        if let Err((reason, _)) = watched(("cufile-close", "close"), limit, close, drop) {
+            tracing::error!(%reason, "the engine goes on without it");
         }
     }
 }

@@ -1,38 +1,22 @@
-//! Opening libcufile, and what it says of itself then.
-#![allow(unsafe_code, reason = "closes again what nobody uses")]
+//! Opening libcufile, what it says of itself then, and closing it.
+#![allow(unsafe_code, reason = "closes what nobody uses")]
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use nvidia_dl::cufile::{
-    BoolParameter, DriverProperties, Library, P2pFlags, SizeParameter, StatsLevel, StatusFlags,
-    StringParameter, Version,
+    BoolParameter, DriverProperties, Library, P2pFlags, StatusFlags, StringParameter, Version,
 };
 
 use super::effective::Set;
 use super::given::Given;
 use super::leaving::{self, Guarded, Purpose};
-use super::{Absent, gate};
+use super::{Absent, counting, descriptors, gate};
 use crate::config::CuFileStats;
 use crate::cuda::{Device, open_driver};
 
 /// The device whose context is current where no device's memory is named.
 const DEVICE: u32 = 0;
-
-/// From this version on the library counts.
-const HAS_STATS: Version = Version(1150);
-
-/// From this version on a process may exit with the library open and counting by GPU (measured).
-const EXITS_WITH_STATS: Version = Version(1160);
-
-/// Where somebody else asks for what makes the exit crash.
-const ENDS_EARLY: &str = "libcufile counts by GPU, as cufile.json or somebody else in this process asks for: \
-     at the exit of a process that has it open this version crashes. So the process ends before that, \
-     without what else is to be done at its exit, unless every engine is shut down";
-
-/// The level of statistics before an engine of this process asked for another: closing the library
-/// does not end what was asked for.
-static LEVEL_BEFORE: OnceLock<StatsLevel> = OnceLock::new();
 
 /// What the open library says of itself.
 #[derive(Clone, Debug)]
@@ -99,31 +83,22 @@ impl Opening {
         // Kept to the end: on this thread nothing else calls it meanwhile.
         let open = self.library.call(Purpose::Open);
         let library = &*open;
-        let mut stats = Err("it was opened without".to_owned());
         let mut ours = self.open.clone().unwrap_or_default();
+        let mut asked = Err("it was opened without".to_owned());
         let mut notes = Vec::new();
         if self.open.is_none() {
             ours.extend(keep_log_out_of_folder(library, &Given::read()));
-            stats = self.ask_for_stats(library, version);
+            asked = counting::ask(library, self.stats, version);
             let opened = library.driver_open();
-            notes = gate::restore_standard_descriptors();
-            opened.map_err(|error| format!("libcufile does not open: {error}"))?;
-            if stats.is_ok() {
-                let level = StatsLevel::PER_GPU.0.to_string();
-                ours.extend(SizeParameter::PROFILE_STATS.key().map(|key| (key, level)));
-                stats = library.stats_start().map_err(|error| error.to_string());
-            }
+            notes = descriptors::restore();
+            opened.map_err(|error| {
+                let also: String = notes.iter().map(|note| format!("; {note}")).collect();
+                format!("libcufile does not open: {error}{also}")
+            })?;
         }
-        // Somebody else may have asked for them: an engine before, or `cufile.json`.
-        if stats.is_err() && library.stats_l3().is_ok() {
-            stats = Ok(());
-        }
-        let level = library.stats_level().unwrap_or(StatsLevel::OFF);
-        let crashes = crashes_with_stats(version) && level.0 >= StatsLevel::PER_GPU.0;
-        leaving::crashes_at_exit(crashes);
-        if crashes && self.stats != CuFileStats::OnWithShutdown {
-            notes.push(ENDS_EARLY.to_owned());
-        }
+        let counting = counting::settle(library, asked, (self.stats, version));
+        ours.extend(counting.set);
+        notes.extend(counting.note);
         let properties = match library.driver_properties() {
             Ok(properties) => properties,
             Err(error) => {
@@ -137,39 +112,12 @@ impl Opening {
             properties,
             compat_forced: forced.unwrap_or(false),
             p2pdma: p2pdma(library, &properties),
-            stats,
+            stats: counting.told,
             streams: streams(library),
             ours,
             notes,
         })
     }
-
-    fn ask_for_stats(&self, library: &Library, version: Option<Version>) -> Result<(), String> {
-        let reason = match self.stats {
-            CuFileStats::Off => "its statistics were not asked for",
-            CuFileStats::On if crashes_with_stats(version) => {
-                "with its statistics this version crashes at exit without a shutdown"
-            }
-            CuFileStats::On | CuFileStats::OnWithShutdown => {
-                let before = || library.stats_level().unwrap_or(StatsLevel::OFF);
-                LEVEL_BEFORE.get_or_init(before);
-                let set = library.set_stats_level(StatsLevel::PER_GPU);
-                return set.map_err(|error| error.to_string());
-            }
-        };
-        if let Some(&before) = LEVEL_BEFORE.get()
-            && let Err(error) = library.set_stats_level(before)
-        {
-            tracing::warn!(%error, "libcufile may still count, as an engine before asked for");
-        }
-        Err(reason.to_owned())
-    }
-}
-
-/// Whether the exit crashes with the library open and counting by GPU.
-fn crashes_with_stats(version: Option<Version>) -> bool {
-    // Before, there are none.
-    version.is_some_and(|version| (HAS_STATS..EXITS_WITH_STATS).contains(&version))
 }
 
 /// Whether operations can be put into streams.
@@ -183,14 +131,28 @@ fn streams(library: &Library) -> Result<(), String> {
 }
 
 fn close_again(library: &Library, is_new: bool) {
-    if !is_new {
-        return;
+    if is_new {
+        // SAFETY: this thread has opened it, and nobody else has been told: nothing is registered.
+        unsafe { close(library) };
     }
-    // SAFETY: this thread has opened it, and nobody else has been told: nothing is registered.
-    let closed = unsafe { library.driver_close() };
-    match closed {
-        Ok(()) => leaving::crashes_at_exit(false),
-        Err(error) => tracing::warn!(%error, "libcufile did not close"),
+}
+
+/// Closes the library. Whether it is closed.
+///
+/// # Safety
+///
+/// Nothing is registered, and nobody else calls it meanwhile.
+pub(super) unsafe fn close(library: &Library) -> bool {
+    // SAFETY: as the caller says.
+    match unsafe { library.driver_close() } {
+        Ok(()) => {
+            leaving::crashes_at_exit(false);
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "libcufile did not close");
+            false
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! cuFile does not say it of a call. Its counters are the process's, by path and GPU; those of
 //! nvidia-fs are the whole machine's. So a path is claimed for a request only where no other path was
 //! counted while it ran. That a request is counted before its call returns is taken for
-//! granted: the counts of single requests were there at once when they were looked at.
+//! granted: the counts of single requests were there at once when they were looked at. Counts that somebody
+//! resets meanwhile (`cuFileStatsReset`) are seen where one has become less, and else not.
 
 use std::borrow::Cow;
 use std::fs;
@@ -43,7 +44,7 @@ impl Proof {
     ) -> Self {
         let stats = proc_dir.join("driver/nvidia-fs/stats");
         // Where P2PDMA is not known to be off, what did not go by nvidia-fs may have gone by it. A library
-        // that was opened without nvidia-fs goes by it never, and to look for it at every call costs more
+        // that was opened without nvidia-fs never goes by it, and to look for it at every call costs more
         // than a call for few bytes.
         let tells = p2pdma == Some(false) && stats.exists();
         Self {

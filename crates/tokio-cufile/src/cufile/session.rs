@@ -16,8 +16,8 @@ use nvidia_dl::cufile::Library;
 use super::Absent;
 use super::effective::{self, CuFileInfo, Set};
 use super::given::Given;
-use super::leaving::{self, Guarded, Purpose};
-use super::opening::{Facts, Opened, Opening};
+use super::leaving::{Guarded, Purpose};
+use super::opening::{self, Facts, Opened, Opening};
 use super::pinned::Pinned;
 use super::places::Places;
 use super::proof::Proof;
@@ -276,19 +276,17 @@ impl Session {
         process.closing = true;
         drop(process);
         drop(session.bind());
+        let library = session.library.call(Purpose::Open);
         // SAFETY: this was the last share: every registration has one, and what is in flight has its
-        // file's; nobody gets another while it is being closed. This is an engine's thread, in the
-        // course of a shutdown.
-        let closed = unsafe { session.library.call(Purpose::Open).driver_close() };
+        // file's; nobody gets another while it is being closed. This is a thread of an engine that has
+        // no use for it, and no destructor.
+        let is_closed = unsafe { opening::close(&library) };
+        drop(library);
         let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
         process.closing = false;
         CLOSED.notify_all();
-        match closed {
-            Ok(()) => {
-                process.open = None;
-                leaving::crashes_at_exit(false);
-            }
-            Err(error) => tracing::warn!(%error, "libcufile did not close"),
+        if is_closed {
+            process.open = None;
         }
     }
 }
