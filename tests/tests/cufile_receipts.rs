@@ -243,7 +243,8 @@ fn statistics_that_fail_claim_nothing() {
     let worlds = [
         "cuFileSetStatsLevel:fail=5030",
         "cuFileStatsStart:fail=5030",
-        "cuFileGetStatsL3:fail=5030,from=3",
+        // The first at the open, and two for the first part.
+        "cuFileGetStatsL3:fail=5030,from=4",
     ];
     let world = |script: &&str| {
         let world = World::new().by("nvidia-fs");
