@@ -14,7 +14,7 @@ use tokio_cufile::{
     AsyncCuFile, CuFileStats, DataPath, Error, ErrorKind, PathClass, Receipt, VendorCode,
 };
 use tokio_cufile_tests::bench::block_on;
-use tokio_cufile_tests::cufile::{self, enter_each};
+use tokio_cufile_tests::cufile::{self, enqueue, enter_each};
 use tokio_cufile_tests::life::until;
 use tokio_cufile_tests::{Bed, World, pattern};
 
@@ -176,6 +176,7 @@ fn without_statistics_nothing_is_claimed_and_nothing_that_needs_proof_is_issued(
     let receipt = read(&bed, &file);
     let unverified = receipt.paths.get(DataPath::CufileUnverified);
     assert_eq!(unverified, LEN as u64);
+    assert_eq!(receipt.notes, ["cuFile's statistics were not asked for"]);
     for class in [
         PathClass::Gds,
         PathClass::DirectIo,
@@ -189,6 +190,30 @@ fn without_statistics_nothing_is_claimed_and_nothing_that_needs_proof_is_issued(
     let buffer = bed.buffer(&vec![0; LEN]);
     block_on(file.read_exact_at(buffer, 0).require(any)).unwrap();
     drop(file);
+    bed.end();
+}
+
+#[test]
+fn what_no_count_tells_is_unverified_with_the_reason() {
+    let Some(here) = World::new().by("nvidia-fs").enter() else {
+        return;
+    };
+    let bed = bed(&here, CuFileStats::On);
+    let file = bed.file("file", &content());
+    let in_host = block_on(file.read_exact_at(vec![0; LEN], 0)).unwrap();
+    let stream = bed.device.user().stream();
+    let read = enqueue(file.read_exact_at(bed.buffer(&vec![0; LEN]), 0), stream);
+    let in_stream = block_on(async { read.await?.await }).unwrap();
+    for (receipt, word) in [(&in_host.receipt, "host"), (&in_stream.receipt, "stream")] {
+        let unverified = receipt.paths.get(DataPath::CufileUnverified);
+        assert_eq!(unverified, LEN as u64, "{receipt:?}");
+        let [note] = &*receipt.notes else {
+            panic!("{receipt:?}")
+        };
+        assert!(note.contains(word), "{note}");
+    }
+    bed.device.user().destroy(stream);
+    drop((file, in_host, in_stream));
     bed.end();
 }
 

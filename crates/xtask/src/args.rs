@@ -27,8 +27,8 @@ Commands:
        --without   a driver, or a libcufile, that lacks this function
        --cufile    the version of libcufile, 1.20 unless said
        --cufile-faults   what goes wrong there: the head of crates/sim-cufile has the grammar
-       --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma. Whether an engine
-                         expects nvidia-fs is up to its CuFileConfig::proc_dir
+       --cufile-path     how its bytes go: posix unless said, nvidia-fs, p2pdma. Programs that take
+                         their settings from the environment expect that as well
   sanitize address|leak|thread [WORD]...
            the integration tests under a sanitizer of the nightly compiler, also on simulated
            GPUs; the words go to nextest, `--test NAME` among them chooses files
@@ -157,6 +157,17 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> Result<Vec<Group>> {
     }
 }
 
+fn path(value: String) -> Result<String> {
+    const KNOWN: [&str; 3] = ["posix", "nvidia-fs", "p2pdma"];
+    match KNOWN.contains(&value.as_str()) {
+        true => Ok(value),
+        false => Err(format!(
+            "`{value}` is no path of cuFile's: {}",
+            KNOWN.join(", ")
+        )),
+    }
+}
+
 fn parse_sim(mut args: impl Iterator<Item = String>) -> Result<Simulated> {
     let mut sim = Simulated::default();
     while let Some(arg) = args.next() {
@@ -168,7 +179,7 @@ fn parse_sim(mut args: impl Iterator<Item = String>) -> Result<Simulated> {
             "--without" => sim.without = Some(value()?),
             "--cufile" => sim.cufile = Some(value()?),
             "--cufile-faults" => sim.cufile_faults = Some(value()?),
-            "--cufile-path" => sim.cufile_path = Some(value()?),
+            "--cufile-path" => sim.cufile_path = Some(path(value()?)?),
             "--" => sim.words.extend(args.by_ref()),
             other if other.starts_with('-') => {
                 return Err(format!("`sim` does not know `{other}`"));

@@ -1,6 +1,7 @@
 //! `cargo xtask sim`: runs a program with simulated GPUs and a simulated libcufile.
 
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -52,6 +53,12 @@ pub(crate) fn run(sim: &Simulated) -> Result<bool> {
     let mut command = Command::new(&program);
     command.args(args);
     configure(&mut command, &folders, devices, seed);
+    let path = sim.cufile_path.as_deref().unwrap_or("posix");
+    command.env("TOKIO_CUFILE_PROC_DIR", proc_dir(path)?);
+    if path == "p2pdma" {
+        // It has to be asked for.
+        command.env("CUFILE_USE_PCIP2PDMA", "true");
+    }
     for (name, value) in [
         ("TOKIO_CUFILE_SIM_FAULTS", &sim.faults),
         ("TOKIO_CUFILE_SIM_CUFILE_FAULTS", &sim.cufile_faults),
@@ -63,6 +70,21 @@ pub(crate) fn run(sim: &Simulated) -> Result<bool> {
     }
     let error = command.exec();
     Err(format!("cannot run {}: {error}", program.display()))
+}
+
+/// What libcufile looks for in the process file system, which need not have it here: the list of kernel
+/// modules, and nvidia-fs where bytes go by that.
+fn proc_dir(path: &str) -> Result<PathBuf> {
+    let folder = place::target().join("sim/proc").join(path);
+    let inside = if path == "nvidia-fs" {
+        "driver/nvidia-fs"
+    } else {
+        ""
+    };
+    let made = fs::create_dir_all(folder.join(inside));
+    made.and_then(|()| fs::write(folder.join("modules"), ""))
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    Ok(folder)
 }
 
 const LATEST: &str = simulator::CUFILE_VERSIONS[simulator::CUFILE_VERSIONS.len() - 1];

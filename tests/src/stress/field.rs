@@ -315,8 +315,14 @@ impl Epoch {
             self.counts.harm(Harm::Lost, inspection.torn, message);
         } else {
             // From now on every sync says so: a new opening has a new ledger.
-            let opened = open(&self.engine, self.subject(index)).await?;
-            *lock(&self.handles[index]) = Arc::new(opened);
+            match open(&self.engine, self.subject(index)).await {
+                Ok(opened) => *lock(&self.handles[index]) = Arc::new(opened),
+                Err(_) if self.is_ending() => {}
+                Err(error) => {
+                    self.end_claim(index, &claim, None);
+                    return Err(error);
+                }
+            }
         }
         self.end_claim(index, &claim, None);
         self.counts.acts.ended_well(Act::Inspect);

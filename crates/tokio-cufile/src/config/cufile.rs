@@ -31,8 +31,8 @@ pub enum CuFileStats {
 pub enum CuFileCalls {
     /// `cuFileRead` and `cuFileWrite`, in which a thread of the engine waits for each part:
     /// [`num_threads`](crate::Config::num_threads) are in flight at once, beside those that are
-    /// kept for urgent operations. The default, since it was the faster one where both were measured: in
-    /// cuFile's compatibility mode.
+    /// kept for urgent operations. The default, since it was the faster one where both were measured, from
+    /// the page cache in cuFile's compatibility mode, and tells paths.
     #[default]
     Sync,
     /// `cuFileReadAsync` and `cuFileWriteAsync`, in a few CUDA streams of the engine's own. A thread waits

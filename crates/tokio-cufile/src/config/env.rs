@@ -17,6 +17,7 @@ impl Config {
     /// | `TOKIO_CUFILE_BOUNCE_BUFFER_SIZE` | `KVIKIO_BOUNCE_BUFFER_SIZE` | bytes |
     /// | `TOKIO_CUFILE_GDS_THRESHOLD` | `KVIKIO_GDS_THRESHOLD` | bytes |
     /// | `TOKIO_CUFILE_LIBCUFILE` | | the absolute path of the library |
+    /// | `TOKIO_CUFILE_PROC_DIR` | | the absolute path of the process file system |
     /// | `TOKIO_CUFILE_CALLS` | | `SYNC`, `STREAM`; any case |
     /// | `TOKIO_CUFILE_STATS` | | `OFF`, `ON`, `ON_WITH_SHUTDOWN`; any case |
     /// | `TOKIO_CUFILE_BUDGET` | | bytes |
@@ -109,12 +110,9 @@ impl<L: Fn(&str) -> Option<OsString>> Variables<L> {
         let mut cufile = CuFileConfig::default();
         let threshold = ["TOKIO_CUFILE_GDS_THRESHOLD", "KVIKIO_GDS_THRESHOLD"];
         self.count(&threshold, &mut cufile.gds_threshold)?;
-        let name = "TOKIO_CUFILE_LIBCUFILE";
-        if let Some(path) = (self.0)(name).map(PathBuf::from) {
-            if !path.is_absolute() {
-                return Err(wrong(name, &path.to_string_lossy(), "an absolute path"));
-            }
-            cufile.library = Some(path);
+        cufile.library = self.path("TOKIO_CUFILE_LIBCUFILE")?;
+        if let Some(path) = self.path("TOKIO_CUFILE_PROC_DIR")? {
+            cufile.proc_dir = path;
         }
         let calls = |text: &str| match text {
             "SYNC" => Some(CuFileCalls::Sync),
@@ -132,6 +130,15 @@ impl<L: Fn(&str) -> Option<OsString>> Variables<L> {
         let expected = "OFF, ON or ON_WITH_SHUTDOWN";
         self.word(&["TOKIO_CUFILE_STATS"], expected, &mut cufile.stats, stats)?;
         Ok(cufile)
+    }
+
+    fn path(&self, name: &'static str) -> Result<Option<PathBuf>> {
+        match (self.0)(name).map(PathBuf::from) {
+            Some(path) if !path.is_absolute() => {
+                Err(wrong(name, &path.to_string_lossy(), "an absolute path"))
+            }
+            path => Ok(path),
+        }
     }
 
     fn count(&self, names: &[&'static str], field: &mut usize) -> Result<()> {
@@ -231,11 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_a_library_need_not_be_text() {
-        let path = OsStr::from_bytes(b"/opt/\xff/libcufile.so");
-        let lookup = |name: &str| (name == "TOKIO_CUFILE_LIBCUFILE").then(|| path.into());
+    fn a_path_need_not_be_text() {
+        let path = OsStr::from_bytes(b"/opt/\xff/it");
+        let names = ["TOKIO_CUFILE_LIBCUFILE", "TOKIO_CUFILE_PROC_DIR"];
+        let lookup = |name: &str| names.contains(&name).then(|| path.into());
         let config = Config::from_lookup(lookup).unwrap();
         assert_eq!(config.cufile.library.as_deref(), Some(Path::new(path)));
+        assert_eq!(config.cufile.proc_dir, Path::new(path));
     }
 
     #[test]
@@ -280,6 +289,7 @@ mod tests {
             ("KVIKIO_NTHREADS", "many"),
             ("TOKIO_CUFILE_COMPAT_MODE", "2"),
             ("TOKIO_CUFILE_LIBCUFILE", "libcufile.so"),
+            ("TOKIO_CUFILE_PROC_DIR", "proc"),
             ("TOKIO_CUFILE_CALLS", "batch"),
             ("TOKIO_CUFILE_STATS", "3"),
             ("KVIKIO_GDS_THRESHOLD", "1k"),

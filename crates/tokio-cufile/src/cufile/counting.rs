@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use nvidia_dl::cufile::{Library, SizeParameter, StatsLevel, Version};
 
 use super::effective::Set;
-use super::leaving;
+use super::{Absent, leaving};
 use crate::config::CuFileStats;
 
 /// From this version on the library counts.
@@ -30,7 +30,7 @@ static LEVEL_BEFORE: Mutex<Option<StatsLevel>> = Mutex::new(None);
 /// What came of it.
 pub(super) struct Counting {
     /// Why it does not count.
-    pub(super) told: Result<(), String>,
+    pub(super) told: Result<(), Absent>,
     /// What this engine has set.
     pub(super) set: Option<Set>,
     /// What its user ought to know.
@@ -46,18 +46,18 @@ pub(super) fn ask(
     library: &Library,
     stats: CuFileStats,
     version: Option<Version>,
-) -> Result<(), String> {
+) -> Result<(), Absent> {
     let mut before = LEVEL_BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     let reason = match stats {
-        CuFileStats::Off => "its statistics were not asked for",
+        CuFileStats::Off => "cuFile's statistics were not asked for",
         CuFileStats::On if crashes(version) => {
-            "with its statistics this version crashes at exit without a shutdown"
+            "with its statistics this version of cuFile crashes at exit without a shutdown"
         }
         CuFileStats::On | CuFileStats::OnWithShutdown => {
             let now = || library.stats_level().unwrap_or(StatsLevel::OFF);
             before.get_or_insert_with(now);
             let set = library.set_stats_level(StatsLevel::PER_GPU);
-            return set.map_err(|error| error.to_string());
+            return set.map_err(|error| error.to_string().into());
         }
     };
     if let Some(level) = before.take()
@@ -65,13 +65,13 @@ pub(super) fn ask(
     {
         tracing::warn!(%error, "libcufile may still count, as an engine before asked for");
     }
-    Err(reason.to_owned())
+    Err(reason.into())
 }
 
 /// Once the library is open.
 pub(super) fn settle(
     library: &Library,
-    asked: Result<(), String>,
+    asked: Result<(), Absent>,
     (stats, version): (CuFileStats, Option<Version>),
 ) -> Counting {
     if asked.is_ok() && level(library) < StatsLevel::PER_GPU.0 {
@@ -90,9 +90,10 @@ pub(super) fn settle(
         (Ok(_), _) => Ok(()),
         (Err(_), Err(reason)) => Err(reason.clone()),
         (Err(error), Ok(())) => Err(format!(
-            "level {} of its statistics was asked for, {level} is in force: {error}",
+            "level {} of cuFile's statistics was asked for, {level} is in force: {error}",
             StatsLevel::PER_GPU.0
-        )),
+        )
+        .into()),
     };
     let key = SizeParameter::PROFILE_STATS.key();
     let is_ours = asked.is_ok() && is_counting;

@@ -44,7 +44,10 @@ pub(super) fn check(version: Option<Version>, proc_dir: &Path) -> Result<(), Abs
     let reads_modules = version.is_some_and(|version| version >= READS_MODULES);
     if let (true, Err(error)) = (reads_modules, fs::File::open(&modules)) {
         let shown = modules.display();
-        return Err(format!("without {shown} this libcufile may never return: {error}").into());
+        return Err(format!(
+            "without {shown} this libcufile may never return from its first call: {error}"
+        )
+        .into());
     }
     descriptors::are_open()
 }

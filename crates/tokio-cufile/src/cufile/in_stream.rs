@@ -32,6 +32,9 @@ use crate::plan::Kind;
 use crate::receipt::DataPath;
 use crate::stats::Counters;
 
+/// Nobody knows when between the call and the event it runs.
+const NOT_TOLD: &str = "cuFile's counts do not tell what went by a stream";
+
 /// From then on it is asked whether an operation in a stream was given up: to ask takes the scheduler's
 /// lock.
 const LATE: Duration = Duration::from_millis(10);
@@ -441,6 +444,7 @@ impl Underway {
         match ended {
             Ended::InPart(moved, inbox) => {
                 report.moved(DataPath::CufileUnverified, moved.done);
+                report.note(NOT_TOLD.into());
                 report.retries = moved.retries;
                 inbox.go_on(Rest {
                     ticket,
@@ -456,6 +460,7 @@ impl Underway {
             Ended::For(result) => {
                 let bytes = *result.as_ref().unwrap_or(&0);
                 report.moved(DataPath::CufileUnverified, bytes);
+                report.note(NOT_TOLD.into());
                 let outcome = PartOutcome {
                     bytes: bytes as u64,
                     fault: result.err().map(|error| part.describe(error, 0)),

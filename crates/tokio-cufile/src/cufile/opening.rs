@@ -26,7 +26,8 @@ pub(super) struct Facts {
     pub(super) compat_forced: bool,
     /// `None` where the library does not tell.
     pub(super) p2pdma: Option<bool>,
-    pub(super) stats: Result<(), String>,
+    /// Whether it counts by which way bytes go, or why not.
+    pub(super) stats: Result<(), Absent>,
     pub(super) streams: Result<(), String>,
     /// What this process has set.
     pub(super) ours: Vec<Set>,
@@ -84,7 +85,7 @@ impl Opening {
         let open = self.library.call(Purpose::Open);
         let library = &*open;
         let mut ours = self.open.clone().unwrap_or_default();
-        let mut asked = Err("it was opened without".to_owned());
+        let mut asked = Err("cuFile was opened without its statistics".into());
         let mut notes = Vec::new();
         if self.open.is_none() {
             ours.extend(keep_log_out_of_folder(library, &Given::read()));

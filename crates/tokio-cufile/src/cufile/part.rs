@@ -31,6 +31,8 @@ use crate::receipt::{Backend, DataPath, PathClass};
 /// `EINTR` and `EAGAIN` in a row, without a byte between them, before it is an error.
 const RETRIES_MAX: u32 = 1024;
 
+const NOT_COUNTED: &str = "cuFile counts by GPU, and so nothing of host memory";
+
 /// One part, as the planner cut it, with the memory it moves.
 pub(crate) struct CufilePart {
     pub(crate) file: Arc<FileShared>,
@@ -266,7 +268,8 @@ impl Run<'_> {
             }
         }
         self.report.io_time += start.elapsed();
-        let (path, note) = window.map_or((DataPath::CufileUnverified, None), Window::end);
+        let not_counted = || (DataPath::CufileUnverified, Some(NOT_COUNTED.into()));
+        let (path, note) = window.map_or_else(not_counted, Window::end);
         self.report.moved(path, self.done - self.before);
         let judged = result.and_then(|()| self.judge(path, note.as_deref()));
         if let Some(note) = note {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nvidia_dl::cufile::PathCounts;
 
+use super::Absent;
 use super::leaving::{Guarded, Purpose};
 use crate::plan::Kind;
 use crate::receipt::DataPath;
@@ -20,8 +21,8 @@ use crate::receipt::DataPath;
 #[derive(Debug)]
 pub(super) struct Proof {
     library: Guarded,
-    /// The library counts.
-    counts: bool,
+    /// Whether the library counts, or why it does not.
+    told: Result<(), Absent>,
     /// nvidia-fs's counters, where its absence from them proves something.
     nvidia_fs: Option<PathBuf>,
 }
@@ -38,7 +39,7 @@ pub(super) struct Window<'a> {
 impl Proof {
     pub(super) fn new(
         library: Guarded,
-        counts: bool,
+        told: Result<(), Absent>,
         proc_dir: &Path,
         p2pdma: Option<bool>,
     ) -> Self {
@@ -49,7 +50,7 @@ impl Proof {
         let tells = p2pdma == Some(false) && stats.exists();
         Self {
             library,
-            counts,
+            told,
             nvidia_fs: tells.then_some(stats),
         }
     }
@@ -67,7 +68,7 @@ impl Proof {
     /// Over all GPUs: which of the library's is which of CUDA's is not known.
     fn library_counts(&self, kind: Kind) -> Option<PathCounts> {
         let ask = || self.library.call(Purpose::Ask).stats_l3();
-        let stats = self.counts.then(ask)?.ok()?;
+        let stats = self.told.is_ok().then(ask)?.ok()?;
         Some(match kind {
             Kind::Read => stats.reads_by_path(),
             Kind::Write => stats.writes_by_path(),
@@ -75,7 +76,7 @@ impl Proof {
     }
 
     fn nvidia_fs_count(&self, kind: Kind) -> Option<u64> {
-        if self.counts {
+        if self.told.is_ok() {
             return None; // The better witness is there.
         }
         let text = fs::read_to_string(self.nvidia_fs.as_ref()?).ok()?;
@@ -98,7 +99,11 @@ impl Window<'_> {
                 DataPath::CufileUnverified,
                 Some("nvidia-fs counted requests meanwhile, and does not say whose".into()),
             ),
-            _ => (DataPath::CufileUnverified, None),
+            _ => {
+                let why = self.proof.told.clone().err();
+                let why = why.unwrap_or_else(|| "cuFile did not tell its counts".into());
+                (DataPath::CufileUnverified, Some(why))
+            }
         }
     }
 }

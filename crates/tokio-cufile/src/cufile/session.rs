@@ -135,7 +135,7 @@ impl Session {
                 return Err(reason);
             }
         };
-        let proof = Proof::new(library, facts.stats.is_ok(), &config.proc_dir, facts.p2pdma);
+        let proof = Proof::new(library, facts.stats.clone(), &config.proc_dir, facts.p2pdma);
         let session = Arc::new(Self {
             library,
             device,
