@@ -83,7 +83,7 @@ fn keeps_its_place(rig: &Rig, stream: Stream) {
         let mut buffer = block_on(gpu::buffer(&rig.engine, rig.ordinal, &[CANARY; LEN]));
         let address = buffer.address();
 
-        rig.hold_up(stream);
+        rig.hold(stream);
         rig.fill(address, before, LEN, stream);
         let mark = rig.mark(stream);
         let read = source.read_exact_at(buffer.part(0..len).unwrap(), from as u64);
@@ -91,6 +91,7 @@ fn keeps_its_place(rig: &Rig, stream: Stream) {
         assert_eq!((read.address(), read.len()), (address, len));
         rig.fill(address, behind, head, stream);
         held_up += u64::from(rig.is_behind(mark));
+        rig.release();
         assert_eq!(block_on(read).unwrap().bytes, len);
         rig.wait(stream);
         let found = rig.peek(address, LEN);
@@ -101,7 +102,7 @@ fn keeps_its_place(rig: &Rig, stream: Stream) {
         // What a kernel makes is written, and not what the next one makes of it.
         let pages = 1 + draws.below(LEN / PAGE);
         let (len, at) = (pages * PAGE, draws.below(3 * LEN / PAGE) * PAGE);
-        rig.hold_up(stream);
+        rig.hold(stream);
         for page in 0..pages {
             let start = address + (page * PAGE) as u64;
             rig.fill(start, page_byte(before, page), PAGE, stream);
@@ -111,6 +112,7 @@ fn keeps_its_place(rig: &Rig, stream: Stream) {
         let write = block_on(put(write, stream)).unwrap();
         rig.fill(address, later, LEN, stream);
         held_up += u64::from(rig.is_behind(mark));
+        rig.release();
         assert_eq!(block_on(write).unwrap().bytes, len);
         for (page, place) in model[at..at + len].chunks_mut(PAGE).enumerate() {
             place.fill(page_byte(before, page));
@@ -248,7 +250,7 @@ fn a_stream_that_is_let_go_ends_what_is_in_it_and_can_be_registered_again() {
         for end in [End::Dropped, End::Deregistered, End::Abandoned] {
             eprintln!("{end:?}");
             let mut buffer = block_on(gpu::buffer(&rig.engine, rig.ordinal, &[CANARY; 8 * LEN]));
-            rig.hold_up(stream);
+            rig.hold(stream);
             let mark = rig.mark(stream);
             let in_stream = (0..8).map(|index| {
                 let part = buffer.part(index * LEN..(index + 1) * LEN).unwrap();
@@ -287,21 +289,20 @@ fn in_stream_at(
 /// Registered again where it is known to be free: whoever waits for that need not wait for the operations.
 fn let_go(rig: &Rig, registered: RegisteredStream, end: End) -> Option<RegisteredStream> {
     let stream = Stream::from_raw(registered.stream());
-    match end {
-        End::Dropped => {
-            drop(registered);
-            None
-        }
-        End::Deregistered => {
-            block_on(registered.deregister()).unwrap();
-            Some(rig.register(stream))
-        }
-        End::Abandoned => {
-            let mut deregistered = Box::pin(registered.deregister());
-            let _: Poll<_> = poll_once(&mut deregistered);
-            None
-        }
+    if let End::Dropped = end {
+        drop(registered);
+        rig.release();
+        return None;
     }
+    let mut deregistered = Box::pin(registered.deregister());
+    let done = poll_once(&mut deregistered);
+    rig.release();
+    match (done, end) {
+        (Poll::Ready(done), _) => done.unwrap(),
+        (Poll::Pending, End::Abandoned) => return None,
+        (Poll::Pending, _) => block_on(deregistered).unwrap(),
+    }
+    Some(rig.register(stream))
 }
 
 /// Nobody is told when it is.

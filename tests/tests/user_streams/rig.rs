@@ -133,6 +133,21 @@ impl Rig {
         }
     }
 
+    /// The same, and on a simulated device for as long as it takes to [`release`](Self::release) it.
+    pub(crate) fn hold(&self, stream: Stream) {
+        if let Some(lease) = &self.lease {
+            lease.fault("@fill:never,nth=1");
+        }
+        self.hold_up(stream);
+    }
+
+    /// Lets what is held go on.
+    pub(crate) fn release(&self) {
+        if let Some(lease) = &self.lease {
+            lease.clear();
+        }
+    }
+
     /// Puts a fill into the stream.
     pub(crate) fn fill(&self, address: u64, byte: u8, len: usize, stream: Stream) {
         if len == 0 {
