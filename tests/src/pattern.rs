@@ -8,8 +8,7 @@ pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// The mixing step of SplitMix64.
-#[must_use]
-pub const fn mix(seed: u64) -> u64 {
+const fn mix(seed: u64) -> u64 {
     let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

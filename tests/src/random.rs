@@ -4,29 +4,26 @@
     reason = "the seed and the number of cases are proptest's own variables"
 )]
 
+use measure::data;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-use crate::pattern;
-
 const PAGE: usize = 4096;
 
-/// Numbers that follow from a seed.
+/// Lengths and offsets that follow from a seed.
 #[derive(Clone, Debug)]
-pub struct Draws(u64);
+pub struct Draws(data::Draws);
 
 impl Draws {
     /// Those of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(data::Draws::new(seed))
     }
 
-    /// Any number.
-    pub const fn word(&mut self) -> u64 {
-        let word = pattern::mix(self.0);
-        self.0 = self.0.wrapping_add(1);
-        word
+    /// A seed for something else.
+    pub fn seed(&mut self) -> u64 {
+        self.0.below(u64::MAX)
     }
 
     /// Below `max`.
@@ -35,7 +32,7 @@ impl Draws {
     ///
     /// When nothing is below it.
     pub fn below(&mut self, max: usize) -> usize {
-        usize::try_from(self.word() % max as u64).expect("below a number that fits")
+        usize::try_from(self.0.below(max as u64)).expect("below a number that fits")
     }
 
     /// Below `max`, near the edges of pages or anywhere.

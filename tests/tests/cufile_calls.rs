@@ -39,7 +39,6 @@ use nvidia_dl::cufile::{
 use tokio_cufile_tests::cufile_sim::CufileSim;
 use tokio_cufile_tests::nvidia;
 use tokio_cufile_tests::pattern::{self, assert_same};
-use tokio_cufile_tests::skip::skip;
 
 const MIB: usize = 1 << 20;
 /// Two pieces of the library, and a tail that ends in no page.
@@ -220,12 +219,8 @@ impl Rig {
                 Some(files)
             }
             Err(error) => {
-                assert!(!nvidia::has_udev_entry(&files.path), "{error}");
-                // Older reports have the second, and so do overlays.
-                let known = [Code::HANDLE_NOT_REGISTERED, Code::INTERNAL_ERROR];
                 let code = error.failure().and_then(Failure::code);
-                assert!(code.is_some_and(|code| known.contains(&code)), "{error}");
-                skip("needs-udev-entry", "its device is not in the udev database");
+                nvidia::skip_unknown_disk(&files.path, code, &error);
                 None
             }
         }

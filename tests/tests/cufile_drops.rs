@@ -141,7 +141,7 @@ impl Storm {
             wrote: None,
         };
         if matches!(action, 1 | 3) {
-            let bytes = pattern::bytes(self.draws.word(), len);
+            let bytes = pattern::bytes(self.draws.seed(), len);
             self.bed.device.poke(part.address(), &bytes);
             let write = self.target.write_all_at(part, (index * CELL + at) as u64);
             doing.wrote = Some((at, bytes));

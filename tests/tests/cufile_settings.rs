@@ -31,6 +31,12 @@ fn is(info: &CuFileInfo, key: &str, value: &str, source: CuFileSource) {
     assert_eq!((&*found.value, &found.source), (value, &source), "{key}");
 }
 
+fn bed(here: &Path, stats: CuFileStats) -> Bed {
+    let mut config = bench::simulated_cufile();
+    config.stats = stats;
+    Bed::new(here, |builder| builder.cufile(config))
+}
+
 /// What is said of a read.
 fn read(bed: &Bed) -> Receipt {
     let file = bed.file("file", &[7; LEN]);
@@ -51,9 +57,7 @@ fn what_is_in_force_is_told_with_where_it_came_from() {
         return;
     };
     let collector = Collector::install();
-    let mut config = bench::simulated_cufile();
-    config.stats = CuFileStats::On;
-    let bed = Bed::new(&here, |builder| builder.cufile(config));
+    let bed = bed(&here, CuFileStats::On);
     let info = block_on(bed.engine.cufile()).unwrap();
     // To operators too, as they see nothing else of it.
     collector.find(Level::INFO, &["cuFile is open", &format!("{info:?}")]);
@@ -122,9 +126,7 @@ fn statistics_that_a_file_asks_for_are_used_and_what_they_mean_at_exit_is_told()
     let Some(here) = enter_each(&["1.15", "1.20"].map(world)) else {
         return;
     };
-    let mut config = bench::simulated_cufile();
-    config.stats = CuFileStats::Off;
-    let bed = Bed::new(&here, |builder| builder.cufile(config));
+    let bed = bed(&here, CuFileStats::Off);
     let info = block_on(bed.engine.cufile()).unwrap();
     assert_eq!(setting(&info, "profile.cufile_stats").value, "3");
     assert_eq!(info.not_told, None);
@@ -163,9 +165,7 @@ fn statistics_that_a_file_leaves_out_are_asked_for_again() {
     let Some(here) = enter_each(&["0", "1"].map(world)) else {
         return;
     };
-    let mut config = bench::simulated_cufile();
-    config.stats = CuFileStats::On;
-    let bed = Bed::new(&here, |builder| builder.cufile(config));
+    let bed = bed(&here, CuFileStats::On);
     let info = block_on(bed.engine.cufile()).unwrap();
     is(&info, "profile.cufile_stats", "3", CuFileSource::Engine);
     assert_eq!(info.not_told, None);
@@ -179,9 +179,7 @@ fn statistics_that_are_not_in_force_are_told_as_such() {
     let Some(here) = world.enter() else {
         return;
     };
-    let mut config = bench::simulated_cufile();
-    config.stats = CuFileStats::On;
-    let bed = Bed::new(&here, |builder| builder.cufile(config));
+    let bed = bed(&here, CuFileStats::On);
     bed.cufile.fault("cuFileSetStatsLevel:fail=5022,from=2");
     let info = block_on(bed.engine.cufile()).unwrap();
     let level = setting(&info, "profile.cufile_stats");

@@ -185,8 +185,7 @@ fn many_in_flight_in_one_registered_stream_each_move_their_own_bytes() {
     let mut written = vec![0; MANY / 4 * LEN];
     let target = rig.file("target", &written);
     for round in 0..8 {
-        // Seeds side by side give the same numbers, one further.
-        let (len, places) = places(&mut Draws::new(round << 32));
+        let (len, places) = places(&mut Draws::new(round));
         let mut memory = vec![CANARY; len];
         for (place, seed) in places.iter().zip(100 * round..) {
             if place.writes {
